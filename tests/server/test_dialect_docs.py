@@ -78,7 +78,7 @@ def test_demands_add_up_and_the_higher_counts() -> None:
     high = DialectDemands(hostname="here", tags=("a",))
     low = DialectDemands.read({"hostname": "there", "executor_profile": "coding", "tags": ["b", "a"]})
 
-    assert low.below(high).demands() == {
+    assert low.merge_below(high).to_demands() == {
         "hostname": "here",
         "executor_profile": "coding",
         "executor_type": "!=procedural",
@@ -99,14 +99,14 @@ def test_a_placeholder_is_replaced_once_and_nothing_comes_from_here() -> None:
 
 def test_the_times_are_set_by_their_own_names_and_fit_together() -> None:
     server = ServerSettings(runner_poll_timeout=20, runner_agent="codex")
-    timing = RunnerTiming.of(server, {"RUNNER_POLL_TIMEOUT": "10", "RUNNER_HEARTBEAT_INTERVAL": "100"})
+    timing = RunnerTiming.from_settings(server, {"RUNNER_POLL_TIMEOUT": "10", "RUNNER_HEARTBEAT_INTERVAL": "100"})
 
     assert (timing.runner_poll_timeout, timing.lease_ms, timing.expires_ms) == (10, 250_000, None)
     assert timing.runner_agent == "codex"
-    assert (RunnerTiming.of(ServerSettings(), {}), RunnerTiming().lease_ms) == (RunnerTiming(), 150_000)
-    assert RunnerTiming.of(server, {"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
+    assert (RunnerTiming.from_settings(ServerSettings(), {}), RunnerTiming().lease_ms) == (RunnerTiming(), 150_000)
+    assert RunnerTiming.from_settings(server, {"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
     with pytest.raises(Invalid, match="RUNNER_POLL_TIMEOUT"):
-        RunnerTiming.of(server, {"RUNNER_POLL_TIMEOUT": "31"})
+        RunnerTiming.from_settings(server, {"RUNNER_POLL_TIMEOUT": "31"})
 
 
 def test_the_page_has_the_table_of_the_dialects() -> None:
@@ -118,7 +118,7 @@ def test_the_page_has_the_table_of_the_dialects() -> None:
     ):
         cells = {name: row.split("|")[2 + place] for name, row in rows.items() if row.count("|") == 6}
         assert all(f'"{stop.key}"' in cells["is told to stop"] for stop in each.stops), each.name
-        assert cells["and is answered"].strip() == str(each.accepted)
+        assert cells["and is answered"].strip() == str(each.accepted_status)
         assert ("tags" in cells["and is told in"]) == each.callback_in_tags
-        assert ("executor" in cells["a session is made by"]) == (each.begun_by == "executor")
-        assert ("whole" in cells["a list is answered"]) != each.pages
+        assert ("executor" in cells["a session is made by"]) == (each.session_created_by == "executor")
+        assert ("whole" in cells["a list is answered"]) != each.has_pages

@@ -251,11 +251,11 @@ def test_a_run_whose_end_was_told_and_not_reported_is_completed(serving: Serving
     runner.take()
     over = {"event_type": "session_stop", "session_name": run["session_name"]}
     assert runner.http.post(f"/sessions/{run['session_id']}/events", json=over).status_code == 200
-    look = reports.roster.look(runner.id)
+    look = reports.runner_registry.get_snapshot(runner.id)
 
-    reports.overdue(look)
+    reports.end_overdue(look)
     assert client.status(run["run_id"]) == "running"
-    reports.overdue(replace(look, now_ms=look.now_ms + UNREPORTED_END_MS + 1000))
+    reports.end_overdue(replace(look, now_ms=look.now_ms + UNREPORTED_END_MS + 1000))
     assert client.status(run["run_id"]) == "completed"
 
 

@@ -199,12 +199,12 @@ def test_a_session_that_was_read_before_its_executor_gave_it_an_id_is_told_of_un
     given = "0b3c7d1e-0000-4000-8000-000000000003"
     shelf, conversing = BlueprintStore(serving.store), DialectSessionStore(serving.store)
     roster = RunnerRegistry(serving.store, serving.settings, RunnerTiming(), shelf, ServerLiveness(serving.store))
-    line, read = SessionMessages(SessionLister(roster, conversing)), conversing.fields(name)
-    assert list(line._messages("session_updated", {"session": read})) == []
+    line, read = SessionMessages(SessionLister(roster, conversing)), conversing.describe(name)
+    assert list(line._translate_event("session_updated", {"session": read})) == []
 
     runner.http.post("/sessions", json={"session_id": given, "session_name": name, "project_dir": "/srv/project"})
 
-    (created,) = line._messages("session_updated", {"session": read})
+    (created,) = line._translate_event("session_updated", {"session": read})
     assert (created["type"], created["session"]["session_id"]) == ("session_created", given)
     client.http.post(f"/sessions/{given}/stop")
     runner.poll()

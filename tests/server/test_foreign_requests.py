@@ -141,7 +141,7 @@ def test_a_child_runs_while_its_parent_waits_on_the_one_runner(parties: Parties,
     assert (client.status(parent["run_id"]), client.status(child)) == ("running", "running")
     hand.report(child, "completed", status="success")
     hand.report(parent["run_id"], "completed", status="success")
-    if DIALECTS[dialect].calls_back_by == "parent":
+    if DIALECTS[dialect].callback_requested_by == "parent":
         called = hand.take()
         assert (called["type"], called["session_name"]) == ("resume_session", parent["session_id"])
         hand.report(called["run_id"], "completed", status="success")

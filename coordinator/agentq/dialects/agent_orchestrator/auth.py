@@ -33,32 +33,32 @@ class PollScope(RequiredScope):
     async def __call__(self, connection: HTTPConnection) -> Principal:
         if "authorization" not in connection.headers:
             return await super().__call__(connection)  # which asks the store nothing
-        most_s: float = connection.app.state.agent_orchestrator.timing.runner_poll_timeout
-        until_ms = monotonic_ms() + round(most_s * 1000)
-        looked = asyncio.create_task(super().__call__(connection))
+        timeout_s: float = connection.app.state.agent_orchestrator.timing.runner_poll_timeout
+        until_ms = monotonic_ms() + round(timeout_s * 1000)
+        authenticating = asyncio.create_task(super().__call__(connection))
         # It is not cut off: others are looked at in the same call of the store.
-        await asyncio.wait({looked}, timeout=most_s)
-        if looked.done():
+        await asyncio.wait({authenticating}, timeout=timeout_s)
+        if authenticating.done():
             try:
-                return looked.result()
+                return authenticating.result()
             except (Unreachable, TryLater) as wait:
                 await self._hold(connection, wait, until_ms)
-        looked.add_done_callback(lambda task: task.cancelled() or task.exception())
+        authenticating.add_done_callback(lambda task: task.cancelled() or task.exception())
         raise HTTPException(204)
 
-    async def _hold(self, connection: HTTPConnection, wait: AgentqError, until_ms: int) -> None:
+    async def _hold(self, connection: HTTPConnection, refusal: AgentqError, until_ms: int) -> None:
         """Wait until the store can be asked again, or for as long as a poll is held."""
         service = get_service(connection)
-        is_often = isinstance(wait, TooMany)
-        pause_s = wait.wait_ms / 1000 if isinstance(wait, TooMany) else OUTAGE_PAUSE_S
+        is_rate_limited = isinstance(refusal, TooMany)
+        pause_s = refusal.wait_ms / 1000 if isinstance(refusal, TooMany) else OUTAGE_PAUSE_S
         # Nothing is ever heard of nobody's run, but that the server is to end.
         with service.event_hub.watch_runs("nobody") as watch:
             while not service.event_hub.closing and (left_s := (until_ms - monotonic_ms()) / 1000) > 0:
                 await watch.next(min(pause_s, left_s))
-                if is_often or await self._is_back(service):
+                if is_rate_limited or await self._is_store_back(service):
                     return
 
-    async def _is_back(self, service: ServerService) -> bool:
+    async def _is_store_back(self, service: ServerService) -> bool:
         with suppress(Unreachable, TryLater):
             await service.call_in_thread(service.store.guard)
             await service.call_in_thread(service.store.connection.command, "PING")
@@ -66,12 +66,12 @@ class PollScope(RequiredScope):
         return False
 
 
-async def retry_through_outage(service: ServerService, most_s: float, act: Callable[[], Awaitable[Reply]]) -> Reply:
+async def retry_through_outage(service: ServerService, timeout_s: float, act: Callable[[], Awaitable[Reply]]) -> Reply:
     """What something is answered that is said once: while the store cannot be reached it is tried again, for so long.
 
     Their programs do not repeat a report, and a run whose end was lost would run for ever.
     """
-    until_ms = monotonic_ms() + round(most_s * 1000)
+    until_ms = monotonic_ms() + round(timeout_s * 1000)
     while True:
         try:
             return await act()
@@ -88,11 +88,13 @@ async def retry_through_outage(service: ServerService, most_s: float, act: Calla
 class ReportScope(RequiredScope):
     """The scope of a report; while the store cannot be asked whether the token is good, it is held."""
 
-    def __init__(self, most_s: float) -> None:
+    def __init__(self, timeout_s: float) -> None:
         super().__init__(TokenScope.WORK, bound=True, foreign=True)
-        self._most_s = most_s
+        self._timeout_s = timeout_s
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
         if "authorization" not in connection.headers:
             return await super().__call__(connection)
-        return await retry_through_outage(get_service(connection), self._most_s, partial(super().__call__, connection))
+        return await retry_through_outage(
+            get_service(connection), self._timeout_s, partial(super().__call__, connection)
+        )

@@ -61,71 +61,77 @@ class CompletionCallbacks(EventFollower):
     """Pays what is owed."""
 
     def __init__(
-        self, conversing: DialectSessionStore, asking: DialectSubmitter, tides: EventHub, elsewhere: CallInThread
+        self,
+        session_store: DialectSessionStore,
+        submitter: DialectSubmitter,
+        event_hub: EventHub,
+        call_in_thread: CallInThread,
     ) -> None:
-        self.store = conversing.store
-        self.records = conversing.records
-        self.conversing = conversing
-        self.asking = asking
-        super().__init__(tides, elsewhere)
+        self.store = session_store.store
+        self.run_queries = session_store.run_queries
+        self.session_store = session_store
+        self.submitter = submitter
+        super().__init__(event_hub, call_in_thread)
 
     async def follow(self) -> None:
-        with self.tides.watch_all(EVENT_CAPACITY) as watch:
+        with self.event_hub.watch_all(EVENT_CAPACITY) as watch:
             relevant = True
-            while not self.tides.closing:
+            while not self.event_hub.closing:
                 if relevant:
-                    await self._round()
-                news = await watch.next(CHECK_INTERVAL_S)
-                relevant = not news.events or any(event.state in TERMINAL_STATES for event in news.events)
-                if news:
+                    await self._settle_in_thread()
+                batch = await watch.next(CHECK_INTERVAL_S)
+                relevant = not batch.events or any(event.state in TERMINAL_STATES for event in batch.events)
+                if batch:
                     await asyncio.sleep(BATCH_WINDOW_S)
 
-    async def _round(self) -> None:
+    async def _settle_in_thread(self) -> None:
         try:
             with suppress(Unreachable, TryLater):  # it is looked again after a while, whatever happens
-                await self._elsewhere(self.settle)
+                await self._call_in_thread(self.settle)
         except AgentqError as fault:
             log.warning("a debt was not paid", extra={"fields": {"error": str(fault)}})
 
     def settle(self) -> int:
         """Pay whatever is due; returns how much was."""
-        return sum(self._settle(partition) for partition in self.store.partitions())
+        return sum(self._settle_partition(partition) for partition in self.store.partitions())
 
-    def _settle(self, partition: int) -> int:
+    def _settle_partition(self, partition: int) -> int:
         key = self.store.key(partition, "pending_callbacks")
         flat = self.store.connection.command("ZRANGE", key, 0, CALLBACKS_PER_ROUND - 1, "WITHSCORES")
         if not flat:
             return 0
-        ended, gone, now_ms = [], [], self.store.time_ms()
+        ended, orphans, now_ms = [], [], self.store.time_ms()
         for run_id, since in zip(flat[::2], flat[1::2], strict=True):
             state = self.store.connection.command("HGET", self.store.key(partition, "run", run_id), "state")
             if state is None and now_ms - int(float(since)) > ORPHAN_TIMEOUT_MS:
-                gone.append(run_id)
+                orphans.append(run_id)
             elif state is not None and State(state) in TERMINAL_STATES:
-                ended.append(self.records.get(run_id))
-        paid = [*gone, *self._hooks(ended), *self._parents(ended)]
-        if paid:
-            self.store.call("dialect/track_callbacks", partition, "done", *paid)
-        return len(paid)
+                ended.append(self.run_queries.get(run_id))
+        settled = [*orphans, *self._settle_hooks(ended), *self._settle_parents(ended)]
+        if settled:
+            self.store.call("dialect/track_callbacks", partition, "done", *settled)
+        return len(settled)
 
     # ---- hooks
 
-    def _hooks(self, ended: list[RunRecord]) -> Iterator[str]:
+    def _settle_hooks(self, ended: list[RunRecord]) -> Iterator[str]:
         """Tell finish hooks; a run that owes its parent something as well stays until that is paid, too."""
         for run in ended:
-            notes = DialectNotes.of(run.spec)
+            notes = DialectNotes.from_spec(run.spec)
             if notes.finish is not None and run.state is State.COMPLETED:
-                self._tell_hook(run, BlueprintHook.model_validate(notes.finish))
+                self._submit_hook_run(run, BlueprintHook.model_validate(notes.finish))
             if not _needs_parent_callback(notes):
                 yield run.id
 
-    def _tell_hook(self, run: RunRecord, hook: BlueprintHook) -> None:
-        found = translate_result(run) or {}
-        data = found.get("result_data")
-        parameters: dict[str, JsonValue] = data if isinstance(data, dict) else {"prompt": found.get("result") or ""}
+    def _submit_hook_run(self, run: RunRecord, hook: BlueprintHook) -> None:
+        result = translate_result(run) or {}
+        data = result.get("result_data")
+        parameters: dict[str, JsonValue] = data if isinstance(data, dict) else {"prompt": result.get("result") or ""}
         run_id = make_tick_run_id(partition_of(run.id), id_created_ms(run.id), f"finish {run.id}")
         try:
-            self.asking.ask_hook(hook, parameters, near=get_session_id(run), queue=run.spec.queue, run_id=run_id)
+            self.submitter.submit_hook_run(
+                hook, parameters, session=get_session_id(run), queue=run.spec.queue, run_id=run_id
+            )
         except Duplicate:
             return  # it was told already
         except Invalid as wrong:
@@ -133,33 +139,33 @@ class CompletionCallbacks(EventFollower):
 
     # ---- parents
 
-    def _parents(self, ended: list[RunRecord]) -> Iterator[str]:
+    def _settle_parents(self, ended: list[RunRecord]) -> Iterator[str]:
         """Tell each parent that is free of its children that have ended."""
         by_parent: dict[str, list[RunRecord]] = {}
         for run in sorted(ended, key=lambda run: run.id):
-            notes = DialectNotes.of(run.spec)
+            notes = DialectNotes.from_spec(run.spec)
             if _needs_parent_callback(notes) and notes.parent is not None:
                 by_parent.setdefault(notes.parent, []).append(run)
         for parent, children in by_parent.items():
-            yield from self._tell_parent(parent, children[:CHILDREN_PER_TURN])
+            yield from self._submit_callback(parent, children[:CHILDREN_PER_TURN])
 
-    def _tell_parent(self, parent: str, children: list[RunRecord]) -> list[str]:
+    def _submit_callback(self, parent: str, children: list[RunRecord]) -> list[str]:
         """The debts that are paid."""
         ids = [run.id for run in children]
         try:
-            stored = self.conversing.sessions.get(parent)
+            stored = self.session_store.sessions.get(parent)
         except NotFound:
             return ids  # there is nobody to be told
         if stored.state != "open":
             return ids
         if stored.turns:
             return []
-        partition = self.conversing.sessions.partition(parent)
+        partition = self.session_store.sessions.partition(parent)
         run_id = make_tick_run_id(partition, id_created_ms(ids[0]), f"callback {ids[0]}")
         try:
-            self.asking.call_back(parent, self._text(children), tuple(ids), run_id)
+            self.submitter.submit_callback(parent, self._build_prompt(children), tuple(ids), run_id)
         except Duplicate:
-            return [each for each in DialectNotes.of(self.records.get(run_id).spec).answers if each in ids]
+            return [each for each in DialectNotes.from_spec(self.run_queries.get(run_id).spec).answers if each in ids]
         except WrongState:
             return ids  # closed a moment ago
         except Invalid as wrong:
@@ -167,18 +173,18 @@ class CompletionCallbacks(EventFollower):
             log.warning("a parent cannot be told", extra={"fields": {"session": parent, "error": str(wrong)}})
         return ids
 
-    def _text(self, children: list[RunRecord]) -> str:
-        in_tags = find_dialect(DialectNotes.of(children[0].spec).dialect).callback_in_tags
+    def _build_prompt(self, children: list[RunRecord]) -> str:
+        in_tags = find_dialect(DialectNotes.from_spec(children[0].spec).dialect).callback_in_tags
         if len(children) == 1:
             (run,) = children
             if not in_tags:
-                return self._sentences(run)
+                return self._describe_child(run)
             opening = f'<agent-callback session="{get_session_id(run)}" status="{STATUS_BY_STATE[run.state]}">'
-            return f"{opening}\n{self._part(run, '##')}\n</agent-callback>\n\n{_choose_closing(run)}"
-        most = min(RESULT_CHARACTERS_MAX, RESULT_SHARES * RESULT_CHARACTERS_MAX // len(children))
+            return f"{opening}\n{self._format_result(run, '##')}\n</agent-callback>\n\n{_choose_closing(run)}"
+        characters_max = min(RESULT_CHARACTERS_MAX, RESULT_SHARES * RESULT_CHARACTERS_MAX // len(children))
         parts = [
             f"### Child: {get_session_id(run)} (status: "
-            f"{STATUS_BY_STATE[run.state]})\n\n{self._part(run, '####', most)}"
+            f"{STATUS_BY_STATE[run.state]})\n\n{self._format_result(run, '####', characters_max)}"
             for run in children
         ]
         if not in_tags:
@@ -188,22 +194,20 @@ class CompletionCallbacks(EventFollower):
         opening = f'<agent-callback type="aggregated" count="{len(children)}">'
         return "\n".join([opening, "\n\n".join(parts), "</agent-callback>"]) + f"\n\n{CLOSING_SENTENCE}these results."
 
-    def _sentences(self, run: RunRecord) -> str:
+    def _describe_child(self, run: RunRecord) -> str:
         """The end of one child as the older dialects tell it."""
         ended = "completed" if run.state is State.COMPLETED else "failed"
         opening = f'The child agent session "{get_session_id(run)}" has {ended}.'
-        return f"{opening}\n\n{self._part(run, '##')}\n\n{_choose_closing(run)}"
+        return f"{opening}\n\n{self._format_result(run, '##')}\n\n{_choose_closing(run)}"
 
-    def _part(self, run: RunRecord, mark: str, most: int = RESULT_CHARACTERS_MAX) -> str:
+    def _format_result(self, run: RunRecord, mark: str, characters_max: int = RESULT_CHARACTERS_MAX) -> str:
         if run.state is not State.COMPLETED:
-            return (
-                f"{mark} "
-                f"Error\n\n{_quote_text(describe_error(run) or f'The run was {STATUS_BY_STATE[run.state]}.', most)}"
-            )
+            error = describe_error(run) or f"The run was {STATUS_BY_STATE[run.state]}."
+            return f"{mark} Error\n\n{_quote_text(error, characters_max)}"
         found = translate_result(run) or {}
         data = found.get("result_data")
         text = json.dumps(data, ensure_ascii=False) if data is not None else str(found.get("result_text") or "")
-        return f"{mark} Child Result\n\n{_quote_text(text, most)}"
+        return f"{mark} Child Result\n\n{_quote_text(text, characters_max)}"
 
 
 def _choose_closing(run: RunRecord) -> str:
@@ -217,7 +221,7 @@ def _needs_parent_callback(notes: DialectNotes) -> bool:
     return notes.parent is not None and notes.mode == "async_callback"
 
 
-def _quote_text(text: str, most: int) -> str:
+def _quote_text(text: str, characters_max: int) -> str:
     """A text that cannot end the part that it stands in."""
-    shown = text if len(text) <= most else f"{text[:most]}\n… ({len(text)} characters in all)"
+    shown = text if len(text) <= characters_max else f"{text[:characters_max]}\n… ({len(text)} characters in all)"
     return shown.replace("</agent-callback", "</ agent-callback")

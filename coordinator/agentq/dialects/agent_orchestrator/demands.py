@@ -53,16 +53,16 @@ class DialectDemands(BaseModel):
         except ValidationError as error:
             raise Invalid(f"The demands are wrong: {describe_error(error)}") from error
 
-    def below(self, higher: DialectDemands) -> DialectDemands:
+    def merge_below(self, higher: DialectDemands) -> DialectDemands:
         """These together with those that stand higher."""
-        said = higher.model_dump(exclude_none=True, exclude={"tags"})
-        return self.model_copy(update={**said, "tags": tuple(dict.fromkeys((*higher.tags, *self.tags)))})
+        fields = higher.model_dump(exclude_none=True, exclude={"tags"})
+        return self.model_copy(update={**fields, "tags": tuple(dict.fromkeys((*higher.tags, *self.tags)))})
 
-    def demands(self) -> dict[str, str]:
+    def to_demands(self) -> dict[str, str]:
         """As demands of ours."""
-        told: Mapping[str, str | None] = self.model_dump(exclude={"tags"})
-        asked = {
-            LABEL_BY_FIELD[name]: make_label(text) for name, text in told.items() if text and name in LABEL_BY_FIELD
+        fields: Mapping[str, str | None] = self.model_dump(exclude={"tags"})
+        labels = {
+            LABEL_BY_FIELD[name]: make_label(text) for name, text in fields.items() if text and name in LABEL_BY_FIELD
         }
         kind = PROCEDURAL if self.executor_type == PROCEDURAL else f"!={PROCEDURAL}"
-        return asked | {TYPE_LABEL: kind} | {f"{TAG_LABEL_PREFIX}{make_label(tag)}": YES for tag in self.tags}
+        return labels | {TYPE_LABEL: kind} | {f"{TAG_LABEL_PREFIX}{make_label(tag)}": YES for tag in self.tags}

@@ -42,7 +42,7 @@ class Dialect:
     """Fields that the body of a registration of this dialect has; of the first row whose fields are all there it is."""
     executor_has: str | None = None
     """A field of `executor` that tells it from other dialects with the same fields."""
-    identity: tuple[str, ...]
+    identity_fields: tuple[str, ...]
     """What the runner's id is made of, so that it gets the same again; without all of them it is made up."""
     fetches_scripts: bool = False
     """Whether a poll may answer `sync_scripts`."""
@@ -52,30 +52,30 @@ class Dialect:
     """All spellings stand in one answer; the runner reads the one that it knows."""
 
     # ---- a client asks for a run
-    asks_with: str
+    requested_with: str
     """The field of `POST /runs` that tells the dialect; requests of two rows with the same field are alike."""
-    accepted: Literal[200, 201]
-    calls_back_by: CallbackTrigger
+    accepted_status: Literal[200, 201]
+    callback_requested_by: CallbackTrigger
     """What asks for a callback: a parent alone, or `execution_mode: async_callback` with one."""
     callback_in_tags: bool
     """Whether a parent is told of its child in tags (`<agent-callback …>`), or in sentences."""
 
     # ---- a session
-    tells_progress: bool = False
+    server_reports_progress: bool = False
     """Whether the server tells `run_start` and `run_completed` of a run; where not, its executor does."""
-    begun_by: SessionCreator
+    session_created_by: SessionCreator
     """Who makes the session: with `executor` the lists and `by-name` do not show it before `POST /sessions`."""
-    unfinished: str
+    unfinished_message: str
     """The sentence with which the result of a session is refused that has not finished."""
-    affinity: tuple[str, ...] = ("hostname", "project_dir", "executor_profile")
+    affinity_fields: tuple[str, ...] = ("hostname", "project_dir", "executor_profile")
     """Where a conversation is, in the fields that are answered beside `session_id`."""
     refuses_stop_of_ended: bool
     """Whether stopping a run that has ended is refused with 400."""
 
     # ---- lists
-    bare: Collection[str] = ("/agents", "/capabilities", "/scripts", "/mcp-servers")
+    array_paths: Collection[str] = ("/agents", "/capabilities", "/scripts", "/mcp-servers")
     """Lists that are answered as an array; all others are an object with the list under the name of what it holds."""
-    pages: bool = False
+    has_pages: bool = False
     """Whether its clients ask for a second page; where not, a list without `limit` and `cursor` is answered whole."""
 
 
@@ -83,60 +83,60 @@ DIALECT_C = Dialect(
     name="c",
     registers_with=("executor_profile",),
     executor_has="lifecycle",
-    identity=("hostname", "project_dir", "executor_profile", "executor.command"),
+    identity_fields=("hostname", "project_dir", "executor_profile", "executor.command"),
     fetches_scripts=True,
     stops=(STOP_SESSIONS,),
-    asks_with="parameters",
-    accepted=201,
-    calls_back_by="execution_mode",
+    requested_with="parameters",
+    accepted_status=201,
+    callback_requested_by="execution_mode",
     callback_in_tags=True,
-    tells_progress=True,
-    begun_by="server",
-    unfinished="Session not finished or idle",
+    server_reports_progress=True,
+    session_created_by="server",
+    unfinished_message="Session not finished or idle",
     refuses_stop_of_ended=False,
 )
 DIALECT_RELEASES = Dialect(
     name="v0.1-v0.6",
     registers_with=("executor_profile",),
-    identity=("hostname", "project_dir", "executor_profile", "executor.command"),
+    identity_fields=("hostname", "project_dir", "executor_profile", "executor.command"),
     fetches_scripts=True,
     # A runner of 0.7 whose registration does not tell its lifecycle registers with the same fields: it reads the other.
     stops=(STOP_RUNS, STOP_SESSIONS),
-    asks_with="parameters",
-    accepted=201,
-    calls_back_by="execution_mode",
+    requested_with="parameters",
+    accepted_status=201,
+    callback_requested_by="execution_mode",
     callback_in_tags=True,
-    tells_progress=True,
-    begun_by="server",
-    unfinished="Session not finished",
+    server_reports_progress=True,
+    session_created_by="server",
+    unfinished_message="Session not finished",
     refuses_stop_of_ended=True,
 )
 DIALECT_B = Dialect(
     name="b",
     # A runner of A sends the same three; both get an id of them, and a second process at the same time is refused.
     registers_with=("hostname", "project_dir", "executor_type"),
-    identity=("hostname", "project_dir", "executor_type"),
+    identity_fields=("hostname", "project_dir", "executor_type"),
     stops=(STOP_RUNS,),
-    asks_with="prompt",
-    accepted=200,
-    calls_back_by="execution_mode",
+    requested_with="prompt",
+    accepted_status=200,
+    callback_requested_by="execution_mode",
     callback_in_tags=False,
-    begun_by="server",
-    unfinished="Session not finished",
-    affinity=("executor_session_id", "hostname", "project_dir", "executor_type"),
+    session_created_by="server",
+    unfinished_message="Session not finished",
+    affinity_fields=("executor_session_id", "hostname", "project_dir", "executor_type"),
     refuses_stop_of_ended=True,
 )
 DIALECT_A = Dialect(
     name="a",
     registers_with=(),
-    identity=("hostname", "project_dir", "executor_type"),
+    identity_fields=("hostname", "project_dir", "executor_type"),
     stops=(STOP_RUNS,),
-    asks_with="session_name",
-    accepted=200,
-    calls_back_by="parent",
+    requested_with="session_name",
+    accepted_status=200,
+    callback_requested_by="parent",
     callback_in_tags=False,
-    begun_by="executor",
-    unfinished="Session not finished",
+    session_created_by="executor",
+    unfinished_message="Session not finished",
     refuses_stop_of_ended=True,
 )
 
@@ -166,7 +166,7 @@ def match_registration(fields: Collection[str], executor: Collection[str]) -> Di
 
 def match_request(fields: Collection[str]) -> Dialect:
     """The dialect of a request for a run with these fields."""
-    return next((row for row in REQUEST_DIALECTS if row.asks_with in fields), NEWEST_DIALECT)
+    return next((row for row in REQUEST_DIALECTS if row.requested_with in fields), NEWEST_DIALECT)
 
 
 def wants_whole_list(parameters: Iterable[str]) -> bool:

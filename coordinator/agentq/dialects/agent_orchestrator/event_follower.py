@@ -16,14 +16,14 @@ log = logging.getLogger("agentq.server")
 class EventFollower:
     """To be used on the server's loop alone."""
 
-    def __init__(self, tides: EventHub, elsewhere: CallInThread) -> None:
-        self.tides = tides
-        self._elsewhere = elsewhere
+    def __init__(self, event_hub: EventHub, call_in_thread: CallInThread) -> None:
+        self.event_hub = event_hub
+        self._call_in_thread = call_in_thread
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to follow."""
-        self._task = asyncio.create_task(self._go_on())
+        self._task = asyncio.create_task(self._follow_forever())
 
     async def stop(self) -> None:
         """Follow no more."""
@@ -32,8 +32,8 @@ class EventFollower:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def _go_on(self) -> None:
-        while not self.tides.closing:
+    async def _follow_forever(self) -> None:
+        while not self.event_hub.closing:
             try:
                 await self.follow()
             except Exception:  # whoever waits must not wait for ever because of one event

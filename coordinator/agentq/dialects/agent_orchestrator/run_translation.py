@@ -86,19 +86,19 @@ class DialectNotes(BaseModel):
     """The runs whose ends it tells of, as a callback."""
 
     @classmethod
-    def of(cls, spec: RunSpec) -> DialectNotes:
+    def from_spec(cls, spec: RunSpec) -> DialectNotes:
         """The notes of a run, or what can be said of one that came in another way, whatever is written in it."""
-        told = spec.notes.get(NOTES_KEY)
+        notes = spec.notes.get(NOTES_KEY)
         with suppress(ValidationError):
-            return cls.model_validate(told)
+            return cls.model_validate(notes)
         return cls(agent=spec.agent)
 
     @property
-    def owes(self) -> bool:
+    def needs_callback(self) -> bool:
         """Whether the end of the run is to be told to somebody: its parent, or a hook that follows it."""
         return self.finish is not None or (self.mode == "async_callback" and self.parent is not None)
 
-    def kept(self) -> dict[str, JsonValue]:
+    def to_spec_notes(self) -> dict[str, JsonValue]:
         """As the notes of a spec."""
         return {NOTES_KEY: self.model_dump(mode="json", exclude_defaults=True)}
 
@@ -141,7 +141,7 @@ def derive_session_id(run_id: str) -> str:
 
 def translate_run(run: RunRecord) -> dict[str, Any]:
     """A run's fields in the words of the dialects."""
-    spec, notes = run.spec, DialectNotes.of(run.spec)
+    spec, notes = run.spec, DialectNotes.from_spec(run.spec)
     session = get_session_id(run)
     prompt = spec.prompt if spec.kind == "agent" else None
     return {
@@ -181,35 +181,37 @@ def translate_summary(run: RunListEntry) -> dict[str, Any]:
 
 
 def translate_runs(
-    records: RunQueries, listed: Iterable[dict[str, Any]], status: str | None
+    run_queries: RunQueries, entries: Iterable[dict[str, Any]], status: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Runs of a list with all that the dialects tell of each, those that have this status, or all; and, where an answer
     has no room for more of them, the last that was looked at."""
     found, size, last = list[dict[str, Any]](), 0, None
-    for each in listed:
+    for each in entries:
         if size > RESPONSE_BYTES:
             return found, last
         last = each["id"]
         try:
-            size += records.size(last)
-            told = redact_value(translate_run(records.get(last)))
+            size += run_queries.size(last)
+            translated = redact_value(translate_run(run_queries.get(last)))
         except NotFound:
             continue  # forgotten since it was listed
         except Damaged:
-            told = each
-        if status is None or told.get("status") == status:
-            found.append({**each, **told})
+            translated = each
+        if status is None or translated.get("status") == status:
+            found.append({**each, **translated})
     return found, None
 
 
-def list_all_runs(records: RunQueries, which: RunFilter, status: str | None) -> tuple[list[dict[str, Any]], str | None]:
+def list_all_runs(
+    run_queries: RunQueries, which: RunFilter, status: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
     """The newest runs, as clients list them that know of no pages; and where the next would begin, if there is one."""
     found, cursor, size = list[dict[str, Any]](), None, 0
     while True:
-        page = records.page(which, limit=LIST_A_CALL, cursor=cursor)
-        told, last = translate_runs(records, map(run_entry_json, page.runs), status)
-        found += told
-        size += sum(len(str(each.get("prompt") or "")) for each in told)
+        page = run_queries.page(which, limit=LIST_A_CALL, cursor=cursor)
+        translated, last = translate_runs(run_queries, map(run_entry_json, page.runs), status)
+        found += translated
+        size += sum(len(str(each.get("prompt") or "")) for each in translated)
         cursor = last or page.cursor
         if last is not None or cursor is None or len(found) >= WHOLE_LIST_MAX or size > RESPONSE_BYTES:
             return found, cursor
@@ -227,7 +229,11 @@ def describe_error(run: RunRecord) -> str | None:
         return DISCONNECTED_ERROR
     if run.outcome.class_ is OutcomeClass.TIMEOUT and run.attempt == 0:
         return NO_RUNNER_ERROR
-    if run.outcome.class_ is OutcomeClass.REJECTED and run.attempt == 0 and DialectNotes.of(run.spec).hook is not None:
+    if (
+        run.outcome.class_ is OutcomeClass.REJECTED
+        and run.attempt == 0
+        and DialectNotes.from_spec(run.spec).hook is not None
+    ):
         return f"{BLOCKED}Hook failed: {run.outcome.error}"
     return run.outcome.error or f"The run ended as {run.outcome.class_}."
 
@@ -252,8 +258,8 @@ def translate_result(run: RunRecord) -> dict[str, JsonValue] | None:
 def build_result(found: JsonValue, text: str | None = None) -> dict[str, JsonValue]:
     """A result: text, or data; `result` is either as text."""
     if found is None or isinstance(found, str):
-        said = text if found is None else found
-        return {"result": said, "result_text": said, "result_data": None}
+        text_found = text if found is None else found
+        return {"result": text_found, "result_text": text_found, "result_data": None}
     return {"result": json.dumps(found, ensure_ascii=False), "result_text": None, "result_data": found}
 
 

@@ -32,32 +32,34 @@ class DialectServices:
         self,
         store: NamespaceStore,
         settings: Settings,
-        tides: EventHub,
-        elsewhere: CallInThread,
-        server: ServerSettings,
+        event_hub: EventHub,
+        call_in_thread: CallInThread,
+        server_settings: ServerSettings,
     ) -> None:
-        self.timing = RunnerTiming.of(server)
-        self.shelf = BlueprintStore(store)
-        self.conversing = DialectSessionStore(store)
-        self.presence = ServerLiveness(store)
-        self.roster = RunnerRegistry(store, settings, self.timing, self.shelf, self.presence)
-        self.children = ChildRuns(self.conversing)
-        self.session_list = SessionLister(self.roster, self.conversing)
-        self.orders = PollDecider(self.roster, self.conversing, self.shelf, self.children)
-        self.reports = RunReports(self.roster, self.conversing)
-        self.asking = DialectSubmitter(store, self.timing, self.shelf, self.conversing, self.children)
-        self.stopping = StopRequests(self.roster, self.conversing)
-        self.attending = ExecutorReports(self.roster, self.conversing, self.timing)
-        self.lobby = PollWaitQueue(store, tides, elsewhere)
-        self.rush = RunnerBatcher(self.orders, self.reports, elsewhere)
-        self.polling = LongPolls(self.roster, self.orders, self.lobby, self.rush, elsewhere)
-        self.owing = CompletionCallbacks(self.conversing, self.asking, tides, elsewhere)
+        self.timing = RunnerTiming.from_settings(server_settings)
+        self.blueprints = BlueprintStore(store)
+        self.session_store = DialectSessionStore(store)
+        self.server_liveness = ServerLiveness(store)
+        self.runner_registry = RunnerRegistry(store, settings, self.timing, self.blueprints, self.server_liveness)
+        self.child_runs = ChildRuns(self.session_store)
+        self.session_lister = SessionLister(self.runner_registry, self.session_store)
+        self.poll_decider = PollDecider(self.runner_registry, self.session_store, self.blueprints, self.child_runs)
+        self.run_reports = RunReports(self.runner_registry, self.session_store)
+        self.submitter = DialectSubmitter(store, self.timing, self.blueprints, self.session_store, self.child_runs)
+        self.stop_requests = StopRequests(self.runner_registry, self.session_store)
+        self.executor_reports = ExecutorReports(self.runner_registry, self.session_store, self.timing)
+        self.waiting_polls = PollWaitQueue(store, event_hub, call_in_thread)
+        self.batching = RunnerBatcher(self.poll_decider, self.run_reports, call_in_thread)
+        self.long_polls = LongPolls(
+            self.runner_registry, self.poll_decider, self.waiting_polls, self.batching, call_in_thread
+        )
+        self.completion_callbacks = CompletionCallbacks(self.session_store, self.submitter, event_hub, call_in_thread)
 
     def start(self) -> None:
         """Follow what happens, on the loop."""
-        self.lobby.start()
-        self.owing.start()
+        self.waiting_polls.start()
+        self.completion_callbacks.start()
 
     async def stop(self) -> None:
-        await self.lobby.stop()
-        await self.owing.stop()
+        await self.waiting_polls.stop()
+        await self.completion_callbacks.stop()

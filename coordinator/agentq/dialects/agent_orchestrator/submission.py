@@ -91,11 +91,11 @@ class DialectRunRequest(BaseModel):
         return match_request(self.model_dump(exclude_none=True, include={"session_name", "parameters", "prompt"}))
 
     @property
-    def names_session(self) -> str | None:
+    def named_session(self) -> str | None:
         """The session that a start is to begin, if the request says."""
         return self.session_name or self.session_id
 
-    def given(self) -> dict[str, JsonValue]:
+    def read_parameters(self) -> dict[str, JsonValue]:
         """The parameters, wherever the dialect has them."""
         if self.parameters is not None:
             return self.parameters
@@ -123,7 +123,7 @@ class AcceptedRun:
     @property
     def status(self) -> int:
         """The code that clients of the dialect are used to."""
-        return self.dialect.accepted
+        return self.dialect.accepted_status
 
 
 class ReservedIds(NamedTuple):
@@ -146,81 +146,81 @@ class DialectSubmitter:
         self,
         store: NamespaceStore,
         timing: RunnerTiming,
-        shelf: BlueprintStore,
-        conversing: DialectSessionStore,
-        children: ChildRuns,
+        blueprints: BlueprintStore,
+        session_store: DialectSessionStore,
+        child_runs: ChildRuns,
     ) -> None:
         self.store = store
-        self.children = children
+        self.child_runs = child_runs
         self.timing = timing
-        self.shelf = shelf
-        self.conversing = conversing
-        self.queue = RunVerbs(store)
+        self.blueprints = blueprints
+        self.session_store = session_store
+        self.run_verbs = RunVerbs(store)
         self.sessions = Sessions(store)
 
-    def make(self, asked: DialectRunRequest) -> ReservedIds:
+    def reserve_ids(self, request: DialectRunRequest) -> ReservedIds:
         """Names for what a request is going to make."""
-        named = asked.names_session if asked.type == START_SESSION else self._resumed(asked)
-        session = named or self._new_session()
+        named = request.named_session if request.type == START_SESSION else self._resolve_session(request)
+        session = named or self._make_session_name()
         partition = session_partition(self.store, session)
         return ReservedIds(session, new_run_id(partition), new_run_id(partition))
 
-    def submit(self, asked: DialectRunRequest, promised: ReservedIds | None = None) -> AcceptedRun:
+    def submit(self, request: DialectRunRequest, reserved: ReservedIds | None = None) -> AcceptedRun:
         """Take in a run. What was promised to a request is made under these names, unless it is there already."""
-        if promised is not None and self._is_there(promised.run):
-            return AcceptedRun(promised.run, promised.session, asked.dialect)
-        made = promised or self.make(asked)
-        asked = self._with_scope(asked)
-        if asked.type == START_SESSION:
-            return self._start(asked, made, promised=promised is not None)
-        return self._resume(asked, made)
+        if reserved is not None and self._run_exists(reserved.run):
+            return AcceptedRun(reserved.run, reserved.session, request.dialect)
+        ids = reserved or self.reserve_ids(request)
+        request = self._inherit_scope(request)
+        if request.type == START_SESSION:
+            return self._start(request, ids, is_reserved=reserved is not None)
+        return self._resume(request, ids)
 
-    def _is_there(self, run_id: str) -> bool:
+    def _run_exists(self, run_id: str) -> bool:
         return bool(self.store.connection.command("EXISTS", self.store.key(partition_of(run_id), "run", run_id)))
 
-    def _start(self, asked: DialectRunRequest, made: ReservedIds, *, promised: bool) -> AcceptedRun:
-        blueprint = self.shelf.check_agent(asked.agent_name) if asked.agent_name is not None else None
-        parameters = asked.given()
-        check_parameters(parameters, asked.agent_name, blueprint.parameters_schema if blueprint else None)
+    def _start(self, request: DialectRunRequest, ids: ReservedIds, *, is_reserved: bool) -> AcceptedRun:
+        blueprint = self.blueprints.check_agent(request.agent_name) if request.agent_name is not None else None
+        parameters = request.read_parameters()
+        check_parameters(parameters, request.agent_name, blueprint.parameters_schema if blueprint else None)
         self._check_hooks(blueprint)
-        parent = self._parent(asked)
-        session = made.session
-        self.shelf.check_tools(blueprint, collect_values(parameters, asked.scope or {}, session, made.run))
-        wanted = self._wanted(asked, blueprint)
-        agent = self._executes(asked.agent_name, blueprint)
-        spec = self._spec(asked, made, agent, parameters, blueprint, wanted, parent)
+        parent = self._resolve_parent(request)
+        session = ids.session
+        self.blueprints.check_mcp_servers(blueprint, collect_values(parameters, request.scope or {}, session, ids.run))
+        demands = self._request_demands(request, blueprint)
+        agent = self._choose_agent(request.agent_name, blueprint)
+        spec = self._build_spec(request, ids, agent, parameters, blueprint, demands, parent)
         try:
-            self.sessions.new(session, agent, cwd=asked.project_dir)
+            self.sessions.new(session, agent, cwd=request.project_dir)
         except Duplicate as taken:
             # What was promised may have been begun before, by a request that broke off.
-            own = not asked.names_session or self.conversing.about(session).get("promised") == made.run
-            if not (promised and own) and not self._never_begun(session):
+            own = not request.named_session or self.session_store.read_fields(session).get("promised") == ids.run
+            if not (is_reserved and own) and not self._is_name_free(session):
                 raise Duplicate(
                     f"Session '{session}' already exists. Please use a different session name."
-                    if asked.session_name is not None
+                    if request.session_name is not None
                     else f"Session '{session}' already exists"
                 ) from taken
-        self.conversing.note(
+        self.session_store.set_fields(
             session,
-            promised=made.run if promised else "",
-            project_dir=asked.project_dir or "",
-            agent_name=asked.agent_name or "",
+            promised=ids.run if is_reserved else "",
+            project_dir=request.project_dir or "",
+            agent_name=request.agent_name or "",
             parent=parent or "",
-            dialect=asked.dialect.name,
-            execution_mode=asked.execution_mode,
+            dialect=request.dialect.name,
+            execution_mode=request.execution_mode,
         )
         try:
-            return self._put(asked, spec, made, blueprint)
+            return self._submit_run(request, spec, ids, blueprint)
         except Unreachable:
             raise  # perhaps it was submitted
         except AgentqError:
-            self.conversing.discard(session)
+            self.session_store.delete(session)
             raise
 
-    def _never_begun(self, session: str) -> bool:
+    def _is_name_free(self, session: str) -> bool:
         """Whether a session's only trace is runs that failed before their executor made it: its name is free there."""
-        about = self.conversing.about(session)
-        status = self.conversing.status_of(session, about)
+        about = self.session_store.read_fields(session)
+        status = self.session_store.read_status(session, about)
         return not is_session_visible(about, status) and status in (FAILED, STOPPED)
 
     def _check_hooks(self, blueprint: Blueprint | None) -> None:
@@ -228,19 +228,19 @@ class DialectSubmitter:
         hooks = blueprint.hooks if blueprint is not None else None
         for hook in (hooks.on_run_start, hooks.on_run_finish) if hooks is not None else ():
             if hook is not None:
-                self.shelf.check_agent(hook.agent_name)
+                self.blueprints.check_agent(hook.agent_name)
 
-    def _resumed(self, asked: DialectRunRequest) -> str:
-        named = asked.session_id or asked.session_name
+    def _resolve_session(self, request: DialectRunRequest) -> str:
+        named = request.session_id or request.session_name
         if named is None:
             raise BadDialectRequest("session_id is required for resume_session")
-        return self.conversing.found(named)
+        return self.session_store.get_name(named)
 
-    def _resume(self, asked: DialectRunRequest, made: ReservedIds) -> AcceptedRun:
-        session = made.session
-        stored = self.sessions.get(session)
-        about = self.conversing.about(session)
-        blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
+    def _resume(self, request: DialectRunRequest, ids: ReservedIds) -> AcceptedRun:
+        session = ids.session
+        stored_session = self.sessions.get(session)
+        about = self.session_store.read_fields(session)
+        blueprint = self.blueprints.get_blueprint(about["agent_name"]) if about.get("agent_name") else None
         if blueprint is not None and blueprint.type == PROCEDURAL:
             raise InvalidWithDetail(
                 {
@@ -249,177 +249,187 @@ class DialectSubmitter:
                     "agent_name": blueprint.name,
                 }
             )
-        parameters = asked.given()
-        check_parameters(parameters, asked.agent_name, PROMPT_ONLY_SCHEMA)
+        parameters = request.read_parameters()
+        check_parameters(parameters, request.agent_name, PROMPT_ONLY_SCHEMA)
         self._check_hooks(blueprint)
-        asked = asked.model_copy(
+        request = request.model_copy(
             update={
-                "agent_name": about.get("agent_name") or asked.agent_name,
-                "project_dir": about.get("project_dir") or asked.project_dir,
+                "agent_name": about.get("agent_name") or request.agent_name,
+                "project_dir": about.get("project_dir") or request.project_dir,
             }
         )
-        parent = self._parent(asked) or about.get("parent") or None
-        wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
-        self.shelf.check_tools(blueprint, collect_values(parameters, asked.scope or {}, session, made.run))
-        spec = self._spec(asked, made, stored.agent, parameters, blueprint, wanted, parent)
-        self.conversing.note(session, last_resumed_at=self.conversing.now(), **({"parent": parent} if parent else {}))
-        return self._put(asked, spec, made, blueprint)
+        parent = self._resolve_parent(request) or about.get("parent") or None
+        demands = self._request_demands(request, blueprint).merge_below(self.session_store.affinity(about))
+        self.blueprints.check_mcp_servers(blueprint, collect_values(parameters, request.scope or {}, session, ids.run))
+        spec = self._build_spec(request, ids, stored_session.agent, parameters, blueprint, demands, parent)
+        self.session_store.set_fields(
+            session, last_resumed_at=self.session_store.timestamp(), **({"parent": parent} if parent else {})
+        )
+        return self._submit_run(request, spec, ids, blueprint)
 
-    def _put(
-        self, asked: DialectRunRequest, spec: RunSpec, made: ReservedIds, blueprint: Blueprint | None
+    def _submit_run(
+        self, request: DialectRunRequest, spec: RunSpec, ids: ReservedIds, blueprint: Blueprint | None
     ) -> AcceptedRun:
         """Hand in the run; before it, the hook that it waits for, and that its end is owed to somebody."""
         start = blueprint.hooks.on_run_start if blueprint is not None and blueprint.hooks is not None else None
         if start is not None:
-            spec = self._behind(spec, start, made)
-        notes = DialectNotes.of(spec)
-        if notes.owes:
-            self.conversing.owe(made.run)
+            spec = self._add_start_hook(spec, start, ids)
+        notes = DialectNotes.from_spec(spec)
+        if notes.needs_callback:
+            self.session_store.add_pending_callback(ids.run)
         if notes.parent is not None:
-            self.children.add(notes.parent, made.run)
-        receipt = self.queue.submit(spec, run_id=made.run)
-        return AcceptedRun(receipt.id, made.session, asked.dialect)
+            self.child_runs.add(notes.parent, ids.run)
+        receipt = self.run_verbs.submit(spec, run_id=ids.run)
+        return AcceptedRun(receipt.id, ids.session, request.dialect)
 
-    def _behind(self, spec: RunSpec, hook: BlueprintHook, made: ReservedIds) -> RunSpec:
+    def _add_start_hook(self, spec: RunSpec, hook: BlueprintHook, ids: ReservedIds) -> RunSpec:
         """The run behind the one of its start hook, which is a run as any other: nobody is kept waiting for it."""
-        notes = DialectNotes.of(spec)
+        notes = DialectNotes.from_spec(spec)
         parameters: dict[str, JsonValue] = {**notes.parameters}
         if "prompt" not in parameters and spec.prompt is not None:
             parameters["prompt"] = spec.prompt
-        asked = self.ask_hook(hook, parameters, near=made.session, queue=spec.queue, run_id=made.hook)
-        kept = notes.model_copy(update={"hook": asked}).kept()
+        hook_run = self.submit_hook_run(hook, parameters, session=ids.session, queue=spec.queue, run_id=ids.hook)
+        spec_notes = notes.model_copy(update={"hook": hook_run}).to_spec_notes()
         return spec.model_copy(
             update={
-                "after": (asked,),
+                "after": (hook_run,),
                 "on_failed": "fail" if hook.on_error == "block" else "run",
                 "demands": {**spec.demands, HOOKS_LABEL: YES},
-                "notes": kept,
+                "notes": spec_notes,
             }
         )
 
-    def ask_hook(
-        self, hook: BlueprintHook, parameters: dict[str, JsonValue], *, near: str, queue: str, run_id: str | None = None
+    def submit_hook_run(
+        self,
+        hook: BlueprintHook,
+        parameters: dict[str, JsonValue],
+        *,
+        session: str,
+        queue: str,
+        run_id: str | None = None,
     ) -> str:
         """Submit a run of a hook's agent, in the partition of a session and the queue of its run; returns its id."""
-        run_id = run_id or new_run_id(session_partition(self.store, near))
-        blueprint = self.shelf.check_agent(hook.agent_name)
-        wanted = self._demands(blueprint)
+        run_id = run_id or new_run_id(session_partition(self.store, session))
+        blueprint = self.blueprints.check_agent(hook.agent_name)
+        demands = self._blueprint_demands(blueprint)
         spec = RunSpec.checked(
             kind="agent",
-            agent=self._executes(hook.agent_name, blueprint),
+            agent=self._choose_agent(hook.agent_name, blueprint),
             prompt=build_prompt(parameters),
-            turn=self._turn(hook.agent_name, collect_values(parameters, {}, near, run_id)),
+            turn=self._build_turn_options(hook.agent_name, collect_values(parameters, {}, session, run_id)),
             queue=queue,
-            demands=self._all(wanted, hook.agent_name),
+            demands=self._spec_demands(demands, hook.agent_name),
             timeout_ms=round(hook.timeout_seconds * 1000),
             notes=DialectNotes(
                 agent=hook.agent_name,
                 parameters=drop_prompt(parameters),
                 prompted=has_prompt(parameters),
-            ).kept(),
+            ).to_spec_notes(),
         )
-        return self.queue.submit(spec, run_id=run_id).id
+        return self.run_verbs.submit(spec, run_id=run_id).id
 
-    def _spec(
+    def _build_spec(
         self,
-        asked: DialectRunRequest,
-        made: ReservedIds,
+        request: DialectRunRequest,
+        ids: ReservedIds,
         agent: str,
         parameters: dict[str, JsonValue],
         blueprint: Blueprint | None,
-        wanted: DialectDemands,
+        demands: DialectDemands,
         parent: str | None,
     ) -> RunSpec:
-        session = made.session
+        session = ids.session
         finish = blueprint.hooks.on_run_finish if blueprint is not None and blueprint.hooks is not None else None
         notes = DialectNotes(
-            dialect=asked.dialect.name,
-            type=asked.type,
-            mode=self._mode(asked, session, parent),
-            agent=asked.agent_name,
+            dialect=request.dialect.name,
+            type=request.type,
+            mode=self._choose_mode(request, session, parent),
+            agent=request.agent_name,
             parameters=drop_prompt(parameters),
             prompted=has_prompt(parameters),
-            project=asked.project_dir,
+            project=request.project_dir,
             parent=parent,
-            scope=asked.scope or {},
-            wanted=wanted.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+            scope=request.scope or {},
+            wanted=demands.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
             finish=finish.model_dump(mode="json") if finish is not None else None,
         )
         return RunSpec.checked(
             kind="agent",
             agent=agent,
             prompt=build_prompt(parameters),
-            turn=self._turn(asked.agent_name, collect_values(parameters, asked.scope or {}, session, made.run)),
+            turn=self._build_turn_options(
+                request.agent_name, collect_values(parameters, request.scope or {}, session, ids.run)
+            ),
             session=session,
-            cwd=asked.project_dir,
+            cwd=request.project_dir,
             env={"AGENT_SESSION_NAME": session, "AGENT_SESSION_ID": session},
-            queue=asked.queue,
-            priority=asked.priority,
-            demands=self._all(wanted, asked.agent_name or agent),
+            queue=request.queue,
+            priority=request.priority,
+            demands=self._spec_demands(demands, request.agent_name or agent),
             expires_ms=self.timing.expires_ms,
-            notes=notes.kept(),
+            notes=notes.to_spec_notes(),
         )
 
-    def _mode(self, asked: DialectRunRequest, session: str, parent: str | None) -> ExecutionMode:
+    def _choose_mode(self, request: DialectRunRequest, session: str, parent: str | None) -> ExecutionMode:
         """How a run is waited for: where a parent alone asks for a callback, each turn of its child makes one."""
-        row = find_dialect(self.conversing.about(session).get("dialect") or asked.dialect.name)
-        if row.calls_back_by == "parent" and parent not in (None, session):
+        row = find_dialect(self.session_store.read_fields(session).get("dialect") or request.dialect.name)
+        if row.callback_requested_by == "parent" and parent not in (None, session):
             return "async_callback"
-        return asked.execution_mode
+        return request.execution_mode
 
-    def _executes(self, name: str | None, blueprint: Blueprint | None) -> str:
+    def _choose_agent(self, name: str | None, blueprint: Blueprint | None) -> str:
         default = self.timing.runner_agent
-        return default if name is None else self.shelf.executes(name, blueprint, default)
+        return default if name is None else self.blueprints.choose_agent(name, blueprint, default)
 
-    def _turn(self, name: str | None, facts: PlaceholderValues) -> AgentTurnOptions | None:
+    def _build_turn_options(self, name: str | None, values: PlaceholderValues) -> AgentTurnOptions | None:
         """What our workers tell the agent beside the prompt: the system prompt of its blueprint."""
-        blueprint = self.shelf.filled(name, facts) if name is not None else None
-        told = blueprint and blueprint.get("system_prompt")
-        return AgentTurnOptions(system_prompt=str(told)) if told else None
+        blueprint = self.blueprints.fill(name, values) if name is not None else None
+        system_prompt = blueprint and blueprint.get("system_prompt")
+        return AgentTurnOptions(system_prompt=str(system_prompt)) if system_prompt else None
 
-    def _wanted(self, asked: DialectRunRequest, blueprint: Blueprint | None) -> DialectDemands:
+    def _request_demands(self, request: DialectRunRequest, blueprint: Blueprint | None) -> DialectDemands:
         """What the request demands, and above it what its agent does."""
-        return DialectDemands.read(asked.additional_demands).below(self._demands(blueprint))
+        return DialectDemands.read(request.additional_demands).merge_below(self._blueprint_demands(blueprint))
 
-    def _demands(self, blueprint: Blueprint | None) -> DialectDemands:
+    def _blueprint_demands(self, blueprint: Blueprint | None) -> DialectDemands:
         if blueprint is None:
             return DialectDemands()
         kind = DialectDemands(executor_type=blueprint.type if blueprint.type == PROCEDURAL else None)
-        return kind.below(DialectDemands.read(blueprint.demands))
+        return kind.merge_below(DialectDemands.read(blueprint.demands))
 
-    def _all(self, wanted: DialectDemands, agent: str) -> dict[str, str]:
-        owner = self.shelf.owner(agent)
-        return wanted.demands() | ({f"{OWNS_LABEL_PREFIX}{agent}": YES} if owner is not None else {})
+    def _spec_demands(self, demands: DialectDemands, agent: str) -> dict[str, str]:
+        owner = self.blueprints.find_owner(agent)
+        return demands.to_demands() | ({f"{OWNS_LABEL_PREFIX}{agent}": YES} if owner is not None else {})
 
-    def _parent(self, asked: DialectRunRequest) -> str | None:
-        named = asked.parent_session_id or asked.parent_session_name
-        return named and (self.conversing.resolve(named) or named)
+    def _resolve_parent(self, request: DialectRunRequest) -> str | None:
+        named = request.parent_session_id or request.parent_session_name
+        return named and (self.session_store.resolve(named) or named)
 
-    def _with_scope(self, asked: DialectRunRequest) -> DialectRunRequest:
+    def _inherit_scope(self, request: DialectRunRequest) -> DialectRunRequest:
         """The request with the scope of its parent's newest run, below what it says itself."""
-        parent = self._parent(asked)
-        runs = self.conversing.turns(parent, most=1) if parent is not None else ()
-        scope = {name: value for run in runs for name, value in DialectNotes.of(run.spec).scope.items()}
-        return asked.model_copy(update={"scope": {**scope, **(asked.scope or {})}}) if scope else asked
+        parent = self._resolve_parent(request)
+        runs = self.session_store.list_turns(parent, limit=1) if parent is not None else ()
+        scope = {name: value for run in runs for name, value in DialectNotes.from_spec(run.spec).scope.items()}
+        return request.model_copy(update={"scope": {**scope, **(request.scope or {})}}) if scope else request
 
-    def _new_session(self) -> str:
+    def _make_session_name(self) -> str:
         names = (f"ses_{secrets.token_hex(6)}" for _ in count())
-        return next(name for name in names if not self.conversing.exists(name))
+        return next(name for name in names if not self.session_store.exists(name))
 
-    def call_back(self, parent: str, text: str, answers: tuple[str, ...], run_id: str) -> None:
+    def submit_callback(self, parent: str, text: str, answers: tuple[str, ...], run_id: str) -> None:
         """Hand the parent a turn that tells it how its children ended; sent twice it is one."""
-        stored, about = self.sessions.get(parent), self.conversing.about(parent)
-        asked = DialectRunRequest(
+        stored_session, about = self.sessions.get(parent), self.session_store.read_fields(parent)
+        request = DialectRunRequest(
             type="resume_session",
             session_id=parent,
             prompt=text,
             project_dir=about.get("project_dir") or None,
             agent_name=about.get("agent_name") or None,
         )
-        blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
-        wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
-        made, above = ReservedIds(parent, run_id, ""), about.get("parent") or None
-        spec = self._spec(asked, made, stored.agent, {"prompt": text}, blueprint, wanted, above)
-        told = DialectNotes.of(spec).model_copy(update={"answers": answers}).kept()
+        blueprint = self.blueprints.get_blueprint(about["agent_name"]) if about.get("agent_name") else None
+        demands = self._request_demands(request, blueprint).merge_below(self.session_store.affinity(about))
+        ids, grandparent = ReservedIds(parent, run_id, ""), about.get("parent") or None
+        spec = self._build_spec(request, ids, stored_session.agent, {"prompt": text}, blueprint, demands, grandparent)
+        spec_notes = DialectNotes.from_spec(spec).model_copy(update={"answers": answers}).to_spec_notes()
         assert partition_of(run_id) == session_partition(self.store, parent)
-        self.queue.submit(spec.model_copy(update={"notes": told}), run_id=run_id)
+        self.run_verbs.submit(spec.model_copy(update={"notes": spec_notes}), run_id=run_id)

@@ -43,11 +43,11 @@ class RunnerTiming:
         return round(1000 * self.run_no_match_timeout) or None
 
     @classmethod
-    def of(cls, server: ServerSettings, environment: Mapping[str, str] = os.environ) -> RunnerTiming:
+    def from_settings(cls, server: ServerSettings, environment: Mapping[str, str] = os.environ) -> RunnerTiming:
         """What is set; a variable stands above the server's settings."""
-        said = {name: environment[name.upper()] for name in SETTING_NAMES if name.upper() in environment}
+        variables = {name: environment[name.upper()] for name in SETTING_NAMES if name.upper() in environment}
         try:
-            checked = ServerSettings.model_validate({**server.model_dump(include=set(SETTING_NAMES)), **said})
+            checked = ServerSettings.model_validate({**server.model_dump(include=set(SETTING_NAMES)), **variables})
         except ValidationError as error:
             wrong = str(error.errors()[0]["loc"][0]).upper()
             raise Invalid(f"A setting in {wrong} is wrong: {describe_error(error)}") from error

@@ -57,14 +57,14 @@ class InvalidArchive(Invalid):
 class UnpackedArchive(NamedTuple):
     """What an archive holds: by kind and name, as `agents/researcher`; and the kinds that it speaks of."""
 
-    everything: dict[str, Fields]
+    items: dict[str, Fields]
     kinds: tuple[Kind, ...]
 
 
 def pack_files(files: Mapping[str, str], folders: Iterable[str] = ()) -> bytes:
     """An archive of these files."""
-    archive_of = io.BytesIO()
-    with tarfile.open(fileobj=archive_of, mode="w:gz") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for folder in folders:
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
@@ -73,13 +73,13 @@ def pack_files(files: Mapping[str, str], folders: Iterable[str] = ()) -> bytes:
             entry, body = tarfile.TarInfo(name), text.encode()
             entry.size = len(body)
             archive.addfile(entry, io.BytesIO(body))
-    return archive_of.getvalue()
+    return buffer.getvalue()
 
 
-def pack_all(everything: Mapping[str, Fields]) -> bytes:
+def pack_all(items: Mapping[str, Fields]) -> bytes:
     """All that is kept; a folder for each kind says that what is not in it is not there."""
     files: dict[str, str] = {}
-    for path, body in sorted(everything.items()):
+    for path, body in sorted(items.items()):
         kind, _, name = path.partition("/")
         assert kind in KINDS, path
         files |= {f"{path}/{file}": text for file, text in _build_files(kind, name, body).items()}

@@ -43,7 +43,7 @@ COUNT_PREFIXES: dict[Kind, str] = {
 
 
 def _get_store(request: Request) -> BlueprintStore:
-    return get_services(request).shelf
+    return get_services(request).blueprints
 
 
 @router.get("/agents", summary="List agents: blueprints, and those that workers offer", dependencies=[READ])
@@ -54,7 +54,7 @@ async def list_agents(
 ) -> Response:
     wanted = [tag.strip() for tag in tags.split(",") if tag.strip()]
     offers = await workers.list_agent_offers(get_service(request))
-    found = await get_service(request).call_in_thread(_get_store(request).agents, offers, wanted, raw=raw)
+    found = await get_service(request).call_in_thread(_get_store(request).list_agents, offers, wanted, raw=raw)
     return responses.json_response([render_item("agents", each) for each in found])
 
 
@@ -63,7 +63,7 @@ async def get_agent(request: Request, name: str, raw: bool = False) -> Response:
     offers = await workers.list_agent_offers(get_service(request))
     return responses.json_response(
         render_item(
-            "agents", await get_service(request).call_in_thread(_get_store(request).agent, name, offers, raw=raw)
+            "agents", await get_service(request).call_in_thread(_get_store(request).get_agent, name, offers, raw=raw)
         )
     )
 
@@ -96,20 +96,20 @@ async def download_script(request: Request, name: str) -> Response:
     responses=ARCHIVE_RESPONSES,
 )
 async def export_config(request: Request) -> Response:
-    everything = await get_service(request).call_in_thread(_get_store(request).everything)
+    items = await get_service(request).call_in_thread(_get_store(request).export)
     headers = {"content-disposition": 'attachment; filename="config.tar.gz"'}
-    return Response(archive.pack_all(everything), headers=headers, media_type=ARCHIVE_TYPE)
+    return Response(archive.pack_all(items), headers=headers, media_type=ARCHIVE_TYPE)
 
 
 @router.post("/config/import", summary="Put an archive in the place of what there is", dependencies=[ADMIN])
 async def import_config(request: Request) -> Response:
     """The archive as the body, or as the first file of a form. Of the kinds that it has a folder for nothing stays."""
     file = _extract_file(await request.body(), request.headers.get("content-type", ""))
-    everything, kinds = await asyncio.to_thread(archive.unpack_archive, file)
-    counts = await get_service(request).call_in_thread(_get_store(request).replace, everything, kinds)
-    told = {f"{COUNT_PREFIXES[kind]}_imported": now for kind, (now, _) in counts.items()}
-    told |= {f"{COUNT_PREFIXES[kind]}_replaced": before for kind, (_, before) in counts.items()}
-    return responses.json_response({"ok": True, "message": "Configuration imported successfully", **told})
+    items, kinds = await asyncio.to_thread(archive.unpack_archive, file)
+    counts = await get_service(request).call_in_thread(_get_store(request).replace, items, kinds)
+    counted = {f"{COUNT_PREFIXES[kind]}_imported": now for kind, (now, _) in counts.items()}
+    counted |= {f"{COUNT_PREFIXES[kind]}_replaced": before for kind, (_, before) in counts.items()}
+    return responses.json_response({"ok": True, "message": "Configuration imported successfully", **counted})
 
 
 def _extract_file(body: bytes, content_type: str) -> bytes:
@@ -128,7 +128,7 @@ def _add_kind_routes(kind: Kind) -> None:
     """List, get, add, change and remove, of one kind."""
 
     async def page(request: Request) -> Response:
-        found = await get_service(request).call_in_thread(_get_store(request).all, kind)
+        found = await get_service(request).call_in_thread(_get_store(request).list_kind, kind)
         return responses.json_response([render_list_item(kind, each) for each in found])
 
     async def get(request: Request, name: str) -> Response:

@@ -119,9 +119,9 @@ def read_name(kind: Kind, body: Any, name: str | None) -> str:
     """Its name, as it was said or is given."""
     if not isinstance(body, dict):
         raise Invalid(f"{KIND_LABELS[kind]}: a JSON object is needed.")
-    said = name or (kind == "mcp-servers" and body.get("id")) or body.get("name") or body.get("id")
+    given_name = name or (kind == "mcp-servers" and body.get("id")) or body.get("name") or body.get("id")
     try:
-        return _name_adapter.validate_python(said)
+        return _name_adapter.validate_python(given_name)
     except ValidationError as error:
         raise InvalidItemName(f"{KIND_LABELS[kind]}: name: {describe_error(error)}") from error
 
@@ -136,10 +136,10 @@ def encode_at_path(path: str, body: Any) -> str:
 
 def encode_item(kind: Kind, name: str, body: Fields, before: Fields) -> str:
     """What is stored."""
-    known = {"id": name} if kind == "mcp-servers" else {"name": name}
+    name_field = {"id": name} if kind == "mcp-servers" else {"name": name}
     now, empty = format_time(wall_ms()), EMPTY_VALUES if kind in ("agents", "capabilities") else ()
-    said = {field: value for field, value in body.items() if value is not None and value not in empty}
-    fields = {**said, **known, "created_at": before.get("created_at", now), "modified_at": now}
+    given = {field: value for field, value in body.items() if value is not None and value not in empty}
+    fields = {**given, **name_field, "created_at": before.get("created_at", now), "modified_at": now}
     try:
         MODELS[kind].model_validate(fields)
     except ValidationError as error:

@@ -34,42 +34,42 @@ def collect_values(params: Mapping[str, Any], scope: Mapping[str, Any], session:
     return {"params": params, "scope": scope, "runtime": {"session_id": session, "run_id": run}}
 
 
-def fill_placeholders(value: Any, facts: PlaceholderValues) -> Any:
+def fill_placeholders(value: Any, values: PlaceholderValues) -> Any:
     """The value with its placeholders replaced, once. One that stands alone becomes what it names, of whatever type."""
     if isinstance(value, dict):
-        return {name: fill_placeholders(each, facts) for name, each in value.items()}
+        return {name: fill_placeholders(each, values) for name, each in value.items()}
     if isinstance(value, list):
-        return [fill_placeholders(each, facts) for each in value]
+        return [fill_placeholders(each, values) for each in value]
     if not isinstance(value, str):
         return value
     whole = _PLACEHOLDER.fullmatch(value)
-    if whole is not None and whole[2] in facts[whole[1]]:
-        return facts[whole[1]][whole[2]]
-    return _PLACEHOLDER.sub(lambda place: _format_value(facts[place[1]].get(place[2], place[0])), value)
+    if whole is not None and whole[2] in values[whole[1]]:
+        return values[whole[1]][whole[2]]
+    return _PLACEHOLDER.sub(lambda place: _format_value(values[place[1]].get(place[2], place[0])), value)
 
 
 def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def resolve_references(servers: JsonValue, registered: ServerLookup) -> JsonValue:
+def resolve_references(servers: JsonValue, find_server: ServerLookup) -> JsonValue:
     """Servers of tools with those that are named by reference replaced; what nobody registered is left as it is."""
     if not isinstance(servers, dict):
         return servers
     found: dict[str, JsonValue] = {}
     for name, server in servers.items():
-        entry = registered(str(server["ref"])) if isinstance(server, dict) and "ref" in server else None
+        entry = find_server(str(server["ref"])) if isinstance(server, dict) and "ref" in server else None
         found[name] = server if entry is None or not isinstance(server, dict) else _merge_config(entry, server)
     return found
 
 
-def check_references(servers: JsonValue, facts: PlaceholderValues, registered: ServerLookup) -> None:
+def check_references(servers: JsonValue, values: PlaceholderValues, find_server: ServerLookup) -> None:
     """Refuse servers of tools that are registered nowhere, or lack what they need, in the words that clients know."""
     for name, server in servers.items() if isinstance(servers, dict) else ():
         if not isinstance(server, dict) or "ref" not in server:
             continue
         ref = str(server["ref"])
-        entry = registered(ref)
+        entry = find_server(ref)
         if entry is None:
             raise InvalidWithDetail(
                 {
@@ -79,7 +79,7 @@ def check_references(servers: JsonValue, facts: PlaceholderValues, registered: S
                     "ref": ref,
                 }
             )
-        missing = _find_missing_config(entry, fill_placeholders(_merge_config(entry, server), facts)["config"])
+        missing = _find_missing_config(entry, fill_placeholders(_merge_config(entry, server), values)["config"])
         if missing:
             raise InvalidWithDetail(
                 {
@@ -92,19 +92,19 @@ def check_references(servers: JsonValue, facts: PlaceholderValues, registered: S
 
 
 def _merge_config(entry: Fields, server: Mapping[str, JsonValue]) -> Fields:
-    said = server.get("config")
+    config = server.get("config")
     return {
         "url": entry.get("url"),
-        "config": {**(entry.get("default_config") or {}), **(said if isinstance(said, dict) else {})},
+        "config": {**(entry.get("default_config") or {}), **(config if isinstance(config, dict) else {})},
     }
 
 
 def _find_missing_config(entry: Fields, config: Mapping[str, Any]) -> list[str]:
     """What its schema says is needed and is not there, or is a placeholder still."""
     schema = entry.get("config_schema")
-    needed = [
+    required = [
         name
         for name, field in (schema.items() if isinstance(schema, dict) else ())
         if isinstance(field, dict) and field.get("required")
     ]
-    return [name for name in needed if config.get(name) is None or _ANY_PLACEHOLDER.search(str(config[name]))]
+    return [name for name in required if config.get(name) is None or _ANY_PLACEHOLDER.search(str(config[name]))]

@@ -17,12 +17,12 @@ def render_item(kind: str, fields: Fields) -> Fields:
     if kind == "mcp-servers":
         changed = fields.get("updated_at") or fields.get("modified_at")
         return {**MCP_SERVER_DEFAULTS, **fields, "name": fields.get("name") or fields["id"], "updated_at": changed}
-    said = {name: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
     if kind == "agents":
-        return {"description": "", **AGENT_DEFAULTS, **said}
+        return {"description": "", **AGENT_DEFAULTS, **given}
     if kind == "capabilities":
-        return {"description": "", "type": get_capability_type(fields), **said}
-    return said
+        return {"description": "", "type": get_capability_type(fields), **given}
+    return given
 
 
 def get_capability_type(fields: Fields) -> str:

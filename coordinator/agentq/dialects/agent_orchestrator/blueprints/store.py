@@ -83,20 +83,20 @@ class BlueprintStore:
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
-        self.records = RunQueries(store)
+        self.run_queries = RunQueries(store)
 
     def get(self, kind: Kind, name: str) -> Fields:
         """One of them, as it was stored."""
         text = self.store.connection.command("HGET", self._key(), f"{kind}/{name}")
         if text is None:
-            self._missing(kind, name)
+            self._raise_missing(kind, name)
         found: Fields = json.loads(text)
         return found
 
-    def _missing(self, kind: Kind, name: str) -> NoReturn:
-        raise NotFound(f"{KIND_LABELS[kind]} not found: {name[:80]}{self._near(kind, name)}")
+    def _raise_missing(self, kind: Kind, name: str) -> NoReturn:
+        raise NotFound(f"{KIND_LABELS[kind]} not found: {name[:80]}{self._suggest(kind, name)}")
 
-    def all(self, kind: Kind) -> list[Fields]:
+    def list_kind(self, kind: Kind) -> list[Fields]:
         """All of a kind, by name."""
         fields = pairs_to_dict(self.store.connection.command("HGETALL", self._key()))
         return [json.loads(fields[name]) for name in sorted(fields) if name.startswith(f"{kind}/")]
@@ -107,12 +107,12 @@ class BlueprintStore:
         text = encode_item(kind, name, body, {})
         self._check_script(kind, body)
 
-        def decide(there: Mapping[str, str]) -> dict[str, str]:
-            if f"{kind}/{name}" in there:
+        def decide(stored: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" in stored:
                 raise Duplicate(f"{KIND_LABELS[kind]} already exists: {name}")
             return {f"{kind}/{name}": text}
 
-        self._decided(decide, f"{kind}/{name}")
+        self._update(decide, f"{kind}/{name}")
         found: Fields = json.loads(text)
         return found
 
@@ -123,74 +123,74 @@ class BlueprintStore:
         changed = {field: value for field, value in body.items() if value is not None}
         self._check_script(kind, changed)
 
-        def decide(there: Mapping[str, str]) -> dict[str, str]:
-            if f"{kind}/{name}" not in there:
-                self._missing(kind, name)
-            before = json.loads(there[f"{kind}/{name}"])
+        def decide(stored: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" not in stored:
+                self._raise_missing(kind, name)
+            before = json.loads(stored[f"{kind}/{name}"])
             return {f"{kind}/{name}": encode_item(kind, name, {**before, **changed}, before)}
 
-        found: Fields = json.loads(self._decided(decide, f"{kind}/{name}")[f"{kind}/{name}"])
+        found: Fields = json.loads(self._update(decide, f"{kind}/{name}")[f"{kind}/{name}"])
         return found
 
-    def _check_script(self, kind: Kind, said: Fields) -> None:
+    def _check_script(self, kind: Kind, body: Fields) -> None:
         """Refuse a capability whose script is not there."""
-        script = said.get("script")
-        if kind == "capabilities" and script and self._optional("scripts", script) is None:
+        script = body.get("script")
+        if kind == "capabilities" and script and self._find("scripts", script) is None:
             raise ScriptNotFound(f"Script not found: {script}")
 
     def remove(self, kind: Kind, name: str) -> None:
         """Take one away, if no agent or capability leans on it."""
 
-        def decide(there: Mapping[str, str]) -> dict[str, str]:
-            if f"{kind}/{name}" not in there:
-                self._missing(kind, name)
+        def decide(stored: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" not in stored:
+                self._raise_missing(kind, name)
             for others in ("agents", "capabilities"):
-                using = [each for each in map(json.loads, _list_kind(there, others)) if _depends_on(each, kind, name)]
+                using = [each for each in map(json.loads, _list_kind(stored, others)) if _depends_on(each, kind, name)]
                 if using:
                     names = ", ".join(each["name"] for each in using)
                     raise BlueprintInUse(f"{KIND_LABELS[kind]} is referenced by {others}: {names}")
             return {f"{kind}/{name}": ""}
 
-        self._decided(decide)
+        self._update(decide)
 
-    def everything(self) -> dict[str, Fields]:
+    def export(self) -> dict[str, Fields]:
         """All that is stored, by kind and name, as `agents/researcher`."""
         fields = pairs_to_dict(self.store.connection.command("HGETALL", self._key()))
         return {name: json.loads(value) for name, value in fields.items() if name.startswith(KIND_PREFIXES)}
 
-    def replace(self, everything: Mapping[str, Any], kinds: Iterable[Kind]) -> dict[Kind, tuple[int, int]]:
+    def replace(self, items: Mapping[str, Any], kinds: Iterable[Kind]) -> dict[Kind, tuple[int, int]]:
         """Put this in the place of all that is stored of some kinds; of each, how many there are and were."""
-        told = {path: encode_at_path(path, body) for path, body in everything.items()}
-        wiped = tuple(f"{kind}/" for kind in kinds)
+        encoded = {path: encode_at_path(path, body) for path, body in items.items()}
+        replaced_prefixes = tuple(f"{kind}/" for kind in kinds)
         before = dict.fromkeys(KINDS, 0)
 
-        def decide(there: Mapping[str, str]) -> dict[str, str]:
-            before.update({kind: len(_list_kind(there, kind)) for kind in kinds})
-            return {name: "" for name in there if name.startswith(wiped)} | told
+        def decide(stored: Mapping[str, str]) -> dict[str, str]:
+            before.update({kind: len(_list_kind(stored, kind)) for kind in kinds})
+            return {name: "" for name in stored if name.startswith(replaced_prefixes)} | encoded
 
-        self._decided(decide)
-        return {kind: (sum(path.startswith(f"{kind}/") for path in told), before[kind]) for kind in KINDS}
+        self._update(decide)
+        return {kind: (sum(path.startswith(f"{kind}/") for path in encoded), before[kind]) for kind in KINDS}
 
-    def _decided(self, decide: Callable[[Mapping[str, str]], dict[str, str]], only: str = "") -> dict[str, str]:
+    def _update(self, decide: Callable[[Mapping[str, str]], dict[str, str]], only: str = "") -> dict[str, str]:
         """Do what is decided by what is there (all, or one alone), once that is still so as it is done."""
         for _ in range(CHANGE_ATTEMPTS_MAX):
-            there = self._there(only)
-            rows = decide(there)
+            stored = self._read(only)
+            rows = decide(stored)
             try:
-                self._shelve(rows, there.get("revision", "0"))
+                self._write(rows, stored.get("revision", "0"))
             except Stale:
                 continue
             return rows
         raise TryLater("Others change what is stored here all the time; try again in a moment.")
 
-    def _there(self, only: str) -> dict[str, str]:
+    def _read(self, only: str) -> dict[str, str]:
         command, key = self.store.connection.command, self._key()
         if not only:
             return pairs_to_dict(command("HGETALL", key))
         found = zip(("revision", only), command("HMGET", key, "revision", only), strict=True)
         return {name: value for name, value in found if value is not None}
 
-    def _shelve(self, rows: Mapping[str, str], expected: str = "") -> None:
+    def _write(self, rows: Mapping[str, str], expected: str = "") -> None:
         words = [word for row in rows.items() for word in row]
         refused = refusal_error(
             self.store.call("dialect/put_blueprints", BLUEPRINTS_PARTITION, "", expected, *words), "shelf"
@@ -206,18 +206,18 @@ class BlueprintStore:
         self.store.guard()
         return self.store.key(BLUEPRINTS_PARTITION, "blueprints")
 
-    def _near(self, kind: Kind, name: str) -> str:
-        near = get_close_matches(name, [each["name"] for each in self.all(kind) if "name" in each], 1)
+    def _suggest(self, kind: Kind, name: str) -> str:
+        near = get_close_matches(name, [each["name"] for each in self.list_kind(kind) if "name" in each], 1)
         return f". Did you mean {near[0]}?" if near else ""
 
     # ---- agents
 
-    def blueprint(self, name: str) -> Blueprint | None:
+    def get_blueprint(self, name: str) -> Blueprint | None:
         """The blueprint of an agent, with what its script says; None where nobody stored or brought one."""
-        known = self._known(name)
-        return Blueprint.model_validate(self.resolved(known)) if known is not None else None
+        known = self._find_agent(name)
+        return Blueprint.model_validate(self.resolve(known)) if known is not None else None
 
-    def _known(self, name: str) -> Fields | None:
+    def _find_agent(self, name: str) -> Fields | None:
         """An agent as it was stored, or as the runner tells of it that brought it along."""
         stored, owned = self.store.connection.command("HMGET", self._key(), f"agents/{name}", f"{OWNED_PREFIX}{name}")
         if stored is not None:
@@ -232,16 +232,16 @@ class BlueprintStore:
         is its runners' business, and any name is taken; as soon as there are some, a name has to be one of them, or of
         an agent that a worker offers.
         """
-        found = self.blueprint(name)
+        found = self.get_blueprint(name)
         if found is None:
-            offered, stored = self.offered(), [each["name"] for each in self.all("agents")]
+            offered, stored = self.list_offered_agents(), [each["name"] for each in self.list_kind("agents")]
             if stored and name not in offered:
                 near = get_close_matches(name, [*stored, *offered], 1)
                 hint = f" Did you mean {near[0]}?" if near else ""
                 raise AgentUnavailable(f"There is no agent {name}; GET /agents tells which there are.{hint}")
         elif found.status == "inactive":
             raise AgentUnavailable(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
-        elif found.script is not None and self._optional("scripts", found.script) is None:
+        elif found.script is not None and self._find("scripts", found.script) is None:
             detail: dict[str, Any] = {
                 "error": "script_not_found",
                 "message": f"Script '{found.script}' referenced by agent '{name}' not found",
@@ -251,77 +251,77 @@ class BlueprintStore:
             raise InvalidWithDetail(detail)
         return found
 
-    def check_tools(self, blueprint: Blueprint | None, facts: PlaceholderValues) -> None:
+    def check_mcp_servers(self, blueprint: Blueprint | None, values: PlaceholderValues) -> None:
         """Refuse a blueprint whose servers of tools are not registered, or lack what they need."""
         if blueprint is not None:
-            check_references(blueprint.mcp_servers, facts, self._registered)
+            check_references(blueprint.mcp_servers, values, self._find_mcp_server)
 
-    def _registered(self, ref: str) -> Fields | None:
-        return self._optional("mcp-servers", ref)
+    def _find_mcp_server(self, ref: str) -> Fields | None:
+        return self._find("mcp-servers", ref)
 
-    def _optional(self, kind: Kind, name: str) -> Fields | None:
+    def _find(self, kind: Kind, name: str) -> Fields | None:
         try:
             return self.get(kind, name)
         except NotFound:
             return None
 
-    def offered(self) -> set[str]:
+    def list_offered_agents(self) -> set[str]:
         """The agents that workers have."""
-        labels = {label for worker in self.records.workers() for label in worker.identity.labels}
+        labels = {label for worker in self.run_queries.workers() for label in worker.identity.labels}
         return {
             label.removeprefix(AGENT_LABEL) for label in labels - {ANY_AGENT_LABEL} if label.startswith(AGENT_LABEL)
         }
 
-    def owner(self, agent: str) -> str | None:
+    def find_owner(self, agent: str) -> str | None:
         """The runner that brought an agent along."""
         found: str | None = self.store.connection.command("HGET", self._key(), f"{OWNED_PREFIX}{agent}")
         known = _parse_owned_agent(found) if found is not None else None
         return found if known is None else str(known["runner_id"])
 
-    def own(self, runner: str, registration: RunnerRegistration) -> None:
+    def add_owned_agents(self, runner: str, registration: RunnerRegistration) -> None:
         """A runner brings agents along."""
         rows = {f"{OWNED_PREFIX}{each['name']}": json.dumps(each) for each in _describe_agents(runner, registration)}
         if rows:
-            self._shelve(rows)
+            self._write(rows)
 
-    def disown(self, registration: RunnerRegistration) -> None:
+    def remove_owned_agents(self, registration: RunnerRegistration) -> None:
         """The runner that brought these agents along has left."""
         rows = {f"{OWNED_PREFIX}{agent.name}": "" for agent in registration.agents}
         if rows:
-            self._shelve(rows)
+            self._write(rows)
 
-    def agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
+    def list_agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
         """All agents that have all of these tags: those stored, and those that workers offer, by name."""
         wanted = set(tags)
-        stored = {each["name"]: each if raw else self.resolved(each) for each in self.all("agents")}
+        stored = {each["name"]: each if raw else self.resolve(each) for each in self.list_kind("agents")}
         found = {name: {**offers.get(name, {}), **each} for name, each in stored.items()}
-        found |= {name: self._offer(name, offers) for name in offers if name not in stored}
+        found |= {name: self._describe_offered(name, offers) for name in offers if name not in stored}
         return [each for _, each in sorted(found.items()) if wanted <= set(each.get("tags") or ())]
 
-    def agent(self, name: str, offers: Mapping[str, Fields], *, raw: bool = False) -> Fields:
+    def get_agent(self, name: str, offers: Mapping[str, Fields], *, raw: bool = False) -> Fields:
         """One of them."""
-        stored = self._optional("agents", name)
+        stored = self._find("agents", name)
         if stored is None:
             if name not in offers:
-                self._missing("agents", name)
-            return self._offer(name, offers)
-        return {**offers.get(name, {}), **(stored if raw else self.resolved(stored))}
+                self._raise_missing("agents", name)
+            return self._describe_offered(name, offers)
+        return {**offers.get(name, {}), **(stored if raw else self.resolve(stored))}
 
-    def _offer(self, name: str, offers: Mapping[str, Fields]) -> Fields:
+    def _describe_offered(self, name: str, offers: Mapping[str, Fields]) -> Fields:
         """What can be said of an agent that nobody stored."""
-        return {**OFFERED_DEFAULTS, **offers[name], **(self._known(name) or {})}
+        return {**OFFERED_DEFAULTS, **offers[name], **(self._find_agent(name) or {})}
 
-    def filled(self, name: str, facts: PlaceholderValues) -> Fields | None:
+    def fill(self, name: str, values: PlaceholderValues) -> Fields | None:
         """A blueprint with its capabilities and servers of tools, as a run gets it; None where none is known."""
-        known = self._known(name)
+        known = self._find_agent(name)
         if known is None:
             return None
-        whole = self.resolved(known)
-        servers = resolve_references(whole.get("mcp_servers"), self._registered)
-        found: Fields = fill_placeholders({**whole, "mcp_servers": servers}, facts)
+        whole = self.resolve(known)
+        servers = resolve_references(whole.get("mcp_servers"), self._find_mcp_server)
+        found: Fields = fill_placeholders({**whole, "mcp_servers": servers}, values)
         return {field: value for field, value in found.items() if value is not None}
 
-    def executes(self, name: str, blueprint: Blueprint | None, default: str) -> str:
+    def choose_agent(self, name: str, blueprint: Blueprint | None, default: str) -> str:
         """The agent of workers that executes what names this one.
 
         A stored blueprint stands for the default agent, which gets its system prompt, unless a worker or a runner has
@@ -329,38 +329,43 @@ class BlueprintStore:
         """
         if blueprint is None or blueprint.type == "procedural":
             return name
-        return name if self.owner(name) is not None or name in self.offered() else default
+        return name if self.find_owner(name) is not None or name in self.list_offered_agents() else default
 
-    def resolved(self, blueprint: Fields) -> Fields:
+    def resolve(self, blueprint: Fields) -> Fields:
         """A blueprint together with its capabilities, or with what its script says of parameters and demands."""
         if blueprint.get("type") == PROCEDURAL:
-            return self._scripted(blueprint)
+            return self._resolve_script(blueprint)
         texts, servers = [blueprint.get("system_prompt") or ""], dict(blueprint.get("mcp_servers") or {})
         missing = []
         for name in blueprint.get("capabilities") or ():
-            capability = self._optional("capabilities", name)
+            capability = self._find("capabilities", name)
             if capability is None:
                 missing.append(name)
                 continue
-            script = self._optional("scripts", capability["script"]) if capability.get("script") else None
+            script = self._find("scripts", capability["script"]) if capability.get("script") else None
             texts += [capability.get("text") or "", describe_usage(script) if script is not None else ""]
             servers = {**(capability.get("mcp_servers") or {}), **servers}
         prompt = SEPARATOR.join(filter(None, texts))
-        lacking = {"missing_capabilities": missing} if missing else {}
-        return {**blueprint, "system_prompt": prompt or None, "mcp_servers": servers or None, **lacking}
+        warning = {"missing_capabilities": missing} if missing else {}
+        return {**blueprint, "system_prompt": prompt or None, "mcp_servers": servers or None, **warning}
 
-    def _scripted(self, blueprint: Fields) -> Fields:
-        script = self._optional("scripts", blueprint["script"]) if blueprint.get("script") else None
+    def _resolve_script(self, blueprint: Fields) -> Fields:
+        script = self._find("scripts", blueprint["script"]) if blueprint.get("script") else None
         if script is None:
             return blueprint
-        ours, theirs = DialectDemands.read(blueprint.get("demands")), DialectDemands.read(script.get("demands"))
-        demands = ours.below(theirs).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        own_demands, script_demands = (
+            DialectDemands.read(blueprint.get("demands")),
+            DialectDemands.read(script.get("demands")),
+        )
+        demands = own_demands.merge_below(script_demands).model_dump(
+            mode="json", exclude_none=True, exclude_defaults=True
+        )
         schema = script.get("parameters_schema") or blueprint.get("parameters_schema") or dict(ANY_OBJECT_SCHEMA)
         return {**blueprint, "parameters_schema": schema, "demands": demands or None}
 
 
-def _list_kind(there: Mapping[str, str], kind: Kind) -> list[str]:
-    return [there[name] for name in sorted(there) if name.startswith(f"{kind}/")]
+def _list_kind(stored: Mapping[str, str], kind: Kind) -> list[str]:
+    return [stored[name] for name in sorted(stored) if name.startswith(f"{kind}/")]
 
 
 def _depends_on(other: Fields, kind: Kind, name: str) -> bool:
@@ -378,7 +383,7 @@ def _describe_agents(runner: str, registration: RunnerRegistration) -> list[Fiel
     return [{**agent.model_dump(mode="json", exclude_none=True), **about, **demands} for agent in registration.agents]
 
 
-def _parse_owned_agent(told: str) -> Fields | None:
+def _parse_owned_agent(text: str) -> Fields | None:
     """What is kept of an agent that a runner brought along; None where that is no more than which runner, as once."""
-    found: Fields | None = json.loads(told) if told.startswith("{") else None
+    found: Fields | None = json.loads(text) if text.startswith("{") else None
     return found

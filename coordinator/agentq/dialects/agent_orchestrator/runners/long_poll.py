@@ -24,7 +24,7 @@ from agentq.dialects.agent_orchestrator.runners.poll_answer import (
     PollDecider,
     PollRequest,
 )
-from agentq.dialects.agent_orchestrator.runners.registry import ARRIVING_FACT, RunnerNotRegistered, RunnerRegistry
+from agentq.dialects.agent_orchestrator.runners.registry import ARRIVING_FIELD, RunnerNotRegistered, RunnerRegistry
 from agentq.dialects.agent_orchestrator.runners.request_batching import RunnerBatcher
 from agentq.dialects.agent_orchestrator.runners.wait_queue import PollWaitQueue, WaitingPoll
 from agentq.server.http.problems import Denied
@@ -47,85 +47,89 @@ class LongPolls:
 
     def __init__(
         self,
-        roster: RunnerRegistry,
-        orders: PollDecider,
-        lobby: PollWaitQueue,
-        rush: RunnerBatcher,
-        elsewhere: CallInThread,
+        runner_registry: RunnerRegistry,
+        poll_decider: PollDecider,
+        waiting_polls: PollWaitQueue,
+        batching: RunnerBatcher,
+        call_in_thread: CallInThread,
     ) -> None:
-        self.roster = roster
-        self._presence = roster.presence
-        self.orders = orders
-        self.lobby = lobby
-        self._rush = rush
-        self._elsewhere = elsewhere
+        self.runner_registry = runner_registry
+        self._server_liveness = runner_registry.server_liveness
+        self.poll_decider = poll_decider
+        self.waiting_polls = waiting_polls
+        self._batching = batching
+        self._call_in_thread = call_in_thread
 
     async def poll(
-        self, runner: str, gone: asyncio.Future[None], may_touch: Callable[[str], bool], check: AccessCheck
+        self, runner: str, disconnected: asyncio.Future[None], owns: Callable[[str], bool], check: AccessCheck
     ) -> PollBody | None:
         """What the runner is to be told; None if nothing has come in time. `check` refuses who may wait no longer."""
         # Not quite as long for all: thousands who came together do not come again together.
-        hold_ms = round(1000 * self.roster.timing.runner_poll_timeout * random.uniform(HOLD_FRACTION_MIN, 1))
+        hold_ms = round(1000 * self.runner_registry.timing.runner_poll_timeout * random.uniform(HOLD_FRACTION_MIN, 1))
         deadline = monotonic_ms() + hold_ms
-        with self.lobby.place(runner) as place:
-            await self._presence.hold(self._elsewhere)
+        with self.waiting_polls.enter(runner) as waiting_poll:
+            await self._server_liveness.begin_poll(self._call_in_thread)
             try:
-                told = await self._next(place, deadline, gone, may_touch, check)
+                body = await self._wait_for_answer(waiting_poll, deadline, disconnected, owns, check)
             finally:
-                self._presence.release()
+                self._server_liveness.end_poll()
             # Who was never let in has not been there.
-            if gone.done() and not place.superseded and place.who is not None:
-                await self._note_gone(runner)
-        return told
+            if disconnected.done() and not waiting_poll.superseded and waiting_poll.identity is not None:
+                await self._clear_poll_fields(runner)
+        return body
 
-    async def _next(
+    async def _wait_for_answer(
         self,
-        place: WaitingPoll,
+        poll: WaitingPoll,
         deadline: int,
-        gone: asyncio.Future[None],
-        may_touch: Callable[[str], bool],
+        disconnected: asyncio.Future[None],
+        owns: Callable[[str], bool],
         check: AccessCheck,
     ) -> PollBody | None:
         first = True
-        while not (gone.done() or place.superseded):
-            called, place.called = place.called, ""
+        while not (disconnected.done() or poll.superseded):
+            woken_for, poll.woken_for = poll.woken_for, ""
             left_ms = deadline - monotonic_ms()
             wait_ms = left_ms
             try:
                 if not first:
                     await check()
-                found = await self._rush.poll(
-                    PollRequest(place.runner, left_ms + POLL_GRACE_MS if first else 0, may_touch), called=not first
+                answer = await self._batching.poll(
+                    PollRequest(poll.runner, left_ms + POLL_GRACE_MS if first else 0, owns), woken=not first
                 )
-                place.who, first = self.roster.who_is(place.runner), False
+                poll.identity, first = self.runner_registry.cached_identity(poll.runner), False
             except (RunnerNotRegistered, Denied):
-                place.called = called  # for whoever stands behind it
+                poll.woken_for = woken_for  # for whoever stands behind it
                 raise
             except AgentqError as fault:
                 # The store is away, or the lease was lost at this very moment: it is looked again, and nothing said.
-                log.debug("a poll is held", extra={"fields": {"runner": place.runner, "error": str(fault)}})
-                wait_ms, found = min(left_ms, OUTAGE_PAUSE_MS), EmptyPollAnswer()
+                log.debug("a poll is held", extra={"fields": {"runner": poll.runner, "error": str(fault)}})
+                wait_ms, answer = min(left_ms, OUTAGE_PAUSE_MS), EmptyPollAnswer()
             except Exception:
                 # Three answers in a row that say so, and the runner would give up for good.
-                log.exception("a poll failed", extra={"fields": {"runner": place.runner}})
-                wait_ms, found = min(left_ms, OUTAGE_PAUSE_MS), EmptyPollAnswer()
-            if isinstance(found, PollAnswer):
-                return await self._delivered(place, found, gone)
-            if found.again_ms is not None:
-                wait_ms = min(wait_ms, found.again_ms)
-            if left_ms <= 0 or self.lobby.tides.closing:
+                log.exception("a poll failed", extra={"fields": {"runner": poll.runner}})
+                wait_ms, answer = min(left_ms, OUTAGE_PAUSE_MS), EmptyPollAnswer()
+            if isinstance(answer, PollAnswer):
+                return await self._deliver(poll, answer, disconnected)
+            if answer.retry_ms is not None:
+                wait_ms = min(wait_ms, answer.retry_ms)
+            if left_ms <= 0 or self.waiting_polls.event_hub.closing:
                 return None
-            await place.wait(wait_ms / 1000, gone)
+            await poll.wait(wait_ms / 1000, disconnected)
         return None
 
-    async def _delivered(self, place: WaitingPoll, told: PollAnswer, gone: asyncio.Future[None]) -> PollBody | None:
+    async def _deliver(
+        self, poll: WaitingPoll, answer: PollAnswer, disconnected: asyncio.Future[None]
+    ) -> PollBody | None:
         # A later poll of the same runner is given what it has not begun.
-        if told.claim is not None and gone.done() and not place.superseded:
-            await self._elsewhere(self.orders.hand_back, place.runner, told.claim)
+        if answer.claim is not None and disconnected.done() and not poll.superseded:
+            await self._call_in_thread(self.poll_decider.hand_back, poll.runner, answer.claim)
             return None
-        return told.body
+        return answer.body
 
-    async def _note_gone(self, runner: str) -> None:
+    async def _clear_poll_fields(self, runner: str) -> None:
         """The client has gone: another process may take its place at once."""
         with suppress(AgentqError):  # else the note of this poll runs out by itself
-            await self._elsewhere(self.roster.note, runner, polls_until_ms="", **{ARRIVING_FACT: ""})
+            await self._call_in_thread(
+                self.runner_registry.set_fields, runner, polls_until_ms="", **{ARRIVING_FIELD: ""}
+            )

@@ -43,7 +43,7 @@ from agentq.dialects.agent_orchestrator.runners.registry import ACTIVE_MS, Runne
 from agentq.dialects.agent_orchestrator.runners.run_reports import RAN_TOO_LONG
 from agentq.dialects.agent_orchestrator.runners.snapshot import GIVEN_PREFIX, GivenRun, HeldRun, RunnerSnapshot
 from agentq.dialects.agent_orchestrator.sessions.child_runs import ChildRuns
-from agentq.dialects.agent_orchestrator.sessions.store import RUN_FACT, DialectSessionStore
+from agentq.dialects.agent_orchestrator.sessions.store import RUN_FIELD, DialectSessionStore
 from agentq.server.http.problems import Denied
 
 STOP_REPEAT_MS = 10_000
@@ -68,7 +68,7 @@ class PollAnswer:
 class EmptyPollAnswer:
     """There is nothing to tell, for now; something may be due after a while even if nothing happens."""
 
-    again_ms: int | None = None
+    retry_ms: int | None = None
 
 
 PollResult = PollAnswer | EmptyPollAnswer | AgentqError
@@ -79,224 +79,246 @@ class PollRequest(NamedTuple):
 
     runner: str
     poll_ms: int
-    may_touch: Callable[[str], bool]
+    owns: Callable[[str], bool]
 
 
 class PollDecider:
     """Decides what each poll is answered."""
 
     def __init__(
-        self, roster: RunnerRegistry, conversing: DialectSessionStore, shelf: BlueprintStore, children: ChildRuns
+        self,
+        runner_registry: RunnerRegistry,
+        session_store: DialectSessionStore,
+        blueprints: BlueprintStore,
+        child_runs: ChildRuns,
     ) -> None:
-        self.roster = roster
-        self.children = children
-        self.conversing = conversing
-        self.shelf = shelf
-        self.queue = roster.queue
-        self.records = RunQueries(roster.store)
+        self.runner_registry = runner_registry
+        self.child_runs = child_runs
+        self.session_store = session_store
+        self.blueprints = blueprints
+        self.run_verbs = runner_registry.run_verbs
+        self.run_queries = RunQueries(runner_registry.store)
 
-    def next(self, look: RunnerSnapshot, poll_ms: int = 0) -> PollAnswer | EmptyPollAnswer:
+    def decide(self, snapshot: RunnerSnapshot, poll_ms: int = 0) -> PollAnswer | EmptyPollAnswer:
         """What a runner is to be told now; `poll_ms` is how long it is going to wait if that is nothing."""
-        if look.leaving:
-            self.roster.let_go(look)
+        if snapshot.is_deregistered:
+            self.runner_registry.finish_deregistration(snapshot)
             return PollAnswer({"deregistered": True})
-        if not look.registered or self.roster.is_worn(look):
-            self.roster.beat(look)
-            look = self.roster.look(look.runner)
-        look, left_ms = self._expired(look)
-        found = self._found(look)
+        if not snapshot.is_registered or self.runner_registry.needs_renewal(snapshot):
+            self.runner_registry.renew_lease(snapshot)
+            snapshot = self.runner_registry.get_snapshot(snapshot.runner)
+        snapshot, left_ms = self._end_overdue(snapshot)
+        found = self._choose_answer(snapshot)
         if poll_ms and isinstance(found, EmptyPollAnswer):
-            self.roster.note(look.runner, **self.roster.polls_until(look.now_ms + poll_ms))
+            self.runner_registry.set_fields(
+                snapshot.runner, **self.runner_registry.poll_fields(snapshot.now_ms + poll_ms)
+            )
         if left_ms is not None and isinstance(found, EmptyPollAnswer):
-            found = EmptyPollAnswer(left_ms if found.again_ms is None else min(left_ms, found.again_ms))
+            found = EmptyPollAnswer(left_ms if found.retry_ms is None else min(left_ms, found.retry_ms))
         return found
 
-    def next_of_all(self, asks: Sequence[PollRequest]) -> list[PollResult]:
+    def decide_batch(self, requests: Sequence[PollRequest]) -> list[PollResult]:
         """The same for several polls, together, of each of which only what it is told or why it is refused."""
-        looks, answers = self.roster.look_all([ask.runner for ask in asks]), list[PollResult]()
+        snapshots, answers = self.runner_registry.read_snapshots([ask.runner for ask in requests]), list[PollResult]()
         plain: dict[int, RunnerSnapshot] = {}
-        for place, ask in enumerate(asks):
-            look = looks[place]
-            if look is None:
+        for place, request in enumerate(requests):
+            snapshot = snapshots[place]
+            if snapshot is None:
                 answers.append(RunnerNotRegistered("Runner not registered"))
-            elif not ask.may_touch(look.fields.get("token", "")):
+            elif not request.owns(snapshot.fields.get("token", "")):
                 answers.append(Denied("This token is another runner's."))
-            elif self._is_plain(look) and all(each.runner != look.runner for each in plain.values()):
-                plain[place] = look
+            elif self._needs_only_run(snapshot) and all(each.runner != snapshot.runner for each in plain.values()):
+                plain[place] = snapshot
                 answers.append(EmptyPollAnswer())
             else:
-                self.roster.who(look)
-                answers.append(self._guarded(look, ask.poll_ms))
-        for place, answer in zip(plain, self._claimed_by_all(list(plain.values())), strict=True):
+                self.runner_registry.get_identity(snapshot)
+                answers.append(self._decide_or_error(snapshot, request.poll_ms))
+        for place, answer in zip(plain, self._claim_batch(list(plain.values())), strict=True):
             answers[place] = answer
         quiet = [
-            (look.runner, self.roster.polls_until(look.now_ms + asks[place].poll_ms))
+            (look.runner, self.runner_registry.poll_fields(look.now_ms + requests[place].poll_ms))
             for place, look in plain.items()
-            if isinstance(answers[place], EmptyPollAnswer) and asks[place].poll_ms
+            if isinstance(answers[place], EmptyPollAnswer) and requests[place].poll_ms
         ]
-        self.roster.note_all(quiet)
+        self.runner_registry.set_fields_batch(quiet)
         return answers
 
-    def _is_plain(self, look: RunnerSnapshot) -> bool:
+    def _needs_only_run(self, snapshot: RunnerSnapshot) -> bool:
         """Whether there is nothing to tell a runner but a run."""
-        knows = not look.dialect.fetches_scripts or look.fields.get("scripts", "0") == look.shelf
-        free = knows and look.registered and not (look.leaving or look.draining or look.holds or look.given)
-        return free and not self.roster.is_worn(look) and len(look.epochs) == 1
+        knows = (
+            not snapshot.dialect.fetches_scripts or snapshot.fields.get("scripts", "0") == snapshot.blueprints_revision
+        )
+        free = (
+            knows
+            and snapshot.is_registered
+            and not (snapshot.is_deregistered or snapshot.is_draining or snapshot.held_runs or snapshot.given_runs)
+        )
+        return free and not self.runner_registry.needs_renewal(snapshot) and len(snapshot.epochs) == 1
 
-    def _guarded(self, look: RunnerSnapshot, poll_ms: int) -> PollResult:
+    def _decide_or_error(self, snapshot: RunnerSnapshot, poll_ms: int) -> PollResult:
         try:
-            return self.next(look, poll_ms)
+            return self.decide(snapshot, poll_ms)
         except AgentqError as refused:
             return refused
 
-    def _claimed_by_all(self, looks: Sequence[RunnerSnapshot]) -> list[PollResult]:
+    def _claim_batch(self, snapshots: Sequence[RunnerSnapshot]) -> list[PollResult]:
         answers: list[PollResult] = []
-        facts: list[tuple[str, dict[str, str]]] = []
-        claimed = self.roster.claim_all(looks)
-        for place, look in enumerate(looks):
+        fields: list[tuple[str, dict[str, str]]] = []
+        claimed = self.runner_registry.claim_batch(snapshots)
+        for place, snapshot in enumerate(snapshots):
             claims = claimed[place]
             if isinstance(claims, AgentqError) or not claims:
                 answers.append(claims if isinstance(claims, AgentqError) else EmptyPollAnswer())
                 continue
-            run = build_claimed_run(claims[0], look)
-            if DialectNotes.of(run.spec).hook is not None or run.spec.session is None:
-                told = self._handed(look, claims[0])
-                answers.append(EmptyPollAnswer(0) if told is None else PollAnswer(told.body, claims[0]))
+            run = build_claimed_run(claims[0], snapshot)
+            if DialectNotes.from_spec(run.spec).hook is not None or run.spec.session is None:
+                answer = self._hand_out(snapshot, claims[0])
+                answers.append(EmptyPollAnswer(0) if answer is None else PollAnswer(answer.body, claims[0]))
                 continue
-            body, fact = self._given(look, claims[0], run, None)
-            facts.append((look.runner, fact))
+            body, runner_fields = self._prepare_run(snapshot, claims[0], run, None)
+            fields.append((snapshot.runner, runner_fields))
             answers.append(PollAnswer({"run": body}, claims[0]))
-        self.roster.note_all(facts)
+        self.runner_registry.set_fields_batch(fields)
         return answers
 
-    def _found(self, look: RunnerSnapshot) -> PollAnswer | EmptyPollAnswer:
-        doomed = self._doomed(look)
-        told = self._stops(look, doomed) or self._scripts(look)
-        if told is not None:
-            return told
-        again = next((hold for hold in look.holds if hold.state == State.CLAIMED and not hold.stopping), None)
-        told = self._handed(look, again.claim) if again is not None else None
-        if told is not None:
-            return told
-        if look.draining:
-            return EmptyPollAnswer() if look.holds or doomed else PollAnswer({"deregistered": True})
-        wait_ms = max((each.told_at_ms + STOP_PAUSE_MS - look.now_ms for each in doomed), default=0)
-        return EmptyPollAnswer(wait_ms) if wait_ms > 0 else self._claimed(look)
+    def _choose_answer(self, snapshot: RunnerSnapshot) -> PollAnswer | EmptyPollAnswer:
+        lost = self._find_lost_runs(snapshot)
+        answer = self._order_stops(snapshot, lost) or self._order_script_sync(snapshot)
+        if answer is not None:
+            return answer
+        undelivered = next(
+            (hold for hold in snapshot.held_runs if hold.state == State.CLAIMED and not hold.stopping), None
+        )
+        answer = self._hand_out(snapshot, undelivered.claim) if undelivered is not None else None
+        if answer is not None:
+            return answer
+        if snapshot.is_draining:
+            return EmptyPollAnswer() if snapshot.held_runs or lost else PollAnswer({"deregistered": True})
+        wait_ms = max((each.stop_ordered_at_ms + STOP_PAUSE_MS - snapshot.now_ms for each in lost), default=0)
+        return EmptyPollAnswer(wait_ms) if wait_ms > 0 else self._claim_run(snapshot)
 
     # ---- stopping
 
-    def _expired(self, look: RunnerSnapshot) -> tuple[RunnerSnapshot, int | None]:
+    def _end_overdue(self, snapshot: RunnerSnapshot) -> tuple[RunnerSnapshot, int | None]:
         """End what runs longer than it may; the runner as it is then, and when the next of its runs will do that."""
-        timeouts = self.roster.timeouts_of(look.runner)
-        timed = [hold for hold in look.holds if hold.state == State.RUNNING and hold.claim.id in timeouts]
-        left = [self._left_ms(hold, timeouts[hold.claim.id], look.now_ms) for hold in timed if not hold.stopping]
+        timeouts = self.runner_registry.cached_timeouts_ms(snapshot.runner)
+        timed = [hold for hold in snapshot.held_runs if hold.state == State.RUNNING and hold.claim.id in timeouts]
+        left = [self._left_ms(hold, timeouts[hold.claim.id], snapshot.now_ms) for hold in timed if not hold.stopping]
         if any(left_ms <= 0 for left_ms in left):
-            look = self.roster.look(look.runner)
-        return look, min((left_ms for left_ms in left if left_ms > 0), default=None)
+            snapshot = self.runner_registry.get_snapshot(snapshot.runner)
+        return snapshot, min((left_ms for left_ms in left if left_ms > 0), default=None)
 
     def _left_ms(self, hold: HeldRun, timeout_ms: int, now_ms: int) -> int:
         """How long a run may go on; one that may not is ended."""
         left_ms = hold.claimed_at_ms + timeout_ms - now_ms
         if left_ms > 0:
             return left_ms
-        left_ms += (self.records.get(hold.claim.id).started_at_ms or now_ms) - hold.claimed_at_ms
+        left_ms += (self.run_queries.get(hold.claim.id).started_at_ms or now_ms) - hold.claimed_at_ms
         if left_ms <= 0:
-            self._quietly(hold.claim, RAN_TOO_LONG)
+            self._fail_if_held(hold.claim, RAN_TOO_LONG)
         return left_ms
 
-    def _doomed(self, look: RunnerSnapshot) -> list[GivenRun]:
+    def _find_lost_runs(self, snapshot: RunnerSnapshot) -> list[GivenRun]:
         """What the runner was given and holds no longer; what was to be stopped before it began ends here."""
         held = []
-        for hold in look.holds:
+        for hold in snapshot.held_runs:
             if hold.stopping and hold.state == State.CLAIMED:
-                self._quietly(hold.claim, Outcome(class_=OutcomeClass.CANCELLED, error="stopped before it began"))
+                self._fail_if_held(hold.claim, Outcome(class_=OutcomeClass.CANCELLED, error="stopped before it began"))
             else:
                 held.append(hold)
         runs, sessions = {hold.claim.id for hold in held}, {hold.session for hold in held}
-        lost = [each for each in look.given if each.run not in runs]
+        lost = [each for each in snapshot.given_runs if each.run not in runs]
         # A later turn of the same conversation has taken its place there; a stop would hit that one.
-        by_session = STOP_RUNS not in look.dialect.stops
-        over = [each for each in lost if each.times >= STOP_REPEATS_MAX or (by_session and each.session in sessions)]
+        by_session = STOP_RUNS not in snapshot.dialect.stops
+        over = [
+            each for each in lost if each.stops_ordered >= STOP_REPEATS_MAX or (by_session and each.session in sessions)
+        ]
         if over:
-            self.roster.note(look.runner, **{f"{GIVEN_PREFIX}{each.run}": "" for each in over})
+            self.runner_registry.set_fields(snapshot.runner, **{f"{GIVEN_PREFIX}{each.run}": "" for each in over})
         return [each for each in lost if each not in over]
 
-    def _quietly(self, claim: Claim, outcome: Outcome) -> None:
+    def _fail_if_held(self, claim: Claim, outcome: Outcome) -> None:
         try:
-            self.queue.fail(claim, outcome)
+            self.run_verbs.fail(claim, outcome)
         except (Refused, NotFound):
             return  # it has gone on without this attempt, which is just as well
 
-    def _stops(self, look: RunnerSnapshot, doomed: list[GivenRun]) -> PollAnswer | None:
-        given = {each.run: each for each in look.given}
-        wanted = list(doomed)
-        for hold in look.holds:
+    def _order_stops(self, snapshot: RunnerSnapshot, lost: list[GivenRun]) -> PollAnswer | None:
+        given = {each.run: each for each in snapshot.given_runs}
+        wanted = list(lost)
+        for hold in snapshot.held_runs:
             if hold.stopping and hold.state != State.CLAIMED:
                 known = given.get(hold.claim.id)
                 session = hold.session or derive_session_id(hold.claim.id)
                 wanted.append(known or GivenRun(hold.claim.id, session, 0, 0))
-        due = [each for each in wanted if each.told_at_ms == 0 or look.now_ms - each.told_at_ms >= STOP_REPEAT_MS]
+        due = [
+            each
+            for each in wanted
+            if each.stop_ordered_at_ms == 0 or snapshot.now_ms - each.stop_ordered_at_ms >= STOP_REPEAT_MS
+        ]
         if not due:
             return None
-        facts = {f"{GIVEN_PREFIX}{each.run}": f"{each.session} {look.now_ms} {each.times + 1}" for each in due}
-        self.roster.note(look.runner, **facts)
-        return PollAnswer(_build_stop_body(look.dialect, due))
+        fields = {
+            f"{GIVEN_PREFIX}{each.run}": f"{each.session} {snapshot.now_ms} {each.stops_ordered + 1}" for each in due
+        }
+        self.runner_registry.set_fields(snapshot.runner, **fields)
+        return PollAnswer(_build_stop_body(snapshot.dialect, due))
 
-    def _scripts(self, look: RunnerSnapshot) -> PollAnswer | None:
+    def _order_script_sync(self, snapshot: RunnerSnapshot) -> PollAnswer | None:
         """What has changed of the scripts since the runner was last told; only some dialects know of any."""
-        if not look.dialect.fetches_scripts:
+        if not snapshot.dialect.fetches_scripts:
             return None
-        if look.fields.get("scripts", "0") == look.shelf:
+        if snapshot.fields.get("scripts", "0") == snapshot.blueprints_revision:
             return None
-        stamps = {each["name"]: each["modified_at"] for each in self.shelf.all("scripts")}
-        before = dict(_parse_script_stamp(each) for each in look.fields.get("script_names", "").split())
+        stamps = {each["name"]: each["modified_at"] for each in self.blueprints.list_kind("scripts")}
+        before = dict(_parse_script_stamp(each) for each in snapshot.fields.get("script_names", "").split())
         kept = " ".join(f"{name}|{stamp}" for name, stamp in stamps.items())
-        self.roster.note(look.runner, scripts=look.shelf, script_names=kept)
+        self.runner_registry.set_fields(snapshot.runner, scripts=snapshot.blueprints_revision, script_names=kept)
         changed = [name for name, stamp in stamps.items() if before.get(name) != stamp]
         removed = [name for name in before if name not in stamps]
         return PollAnswer({"sync_scripts": changed, "remove_scripts": removed}) if changed or removed else None
 
     # ---- giving
 
-    def _claimed(self, look: RunnerSnapshot) -> PollAnswer | EmptyPollAnswer:
-        room = look.registration.concurrency - len(look.holds)
+    def _claim_run(self, snapshot: RunnerSnapshot) -> PollAnswer | EmptyPollAnswer:
+        room = snapshot.registration.concurrency - len(snapshot.held_runs)
         if room <= 0:
-            room += self.children.waited_for(hold.session for hold in look.holds)
+            room += self.child_runs.count_waiting_parents(hold.session for hold in snapshot.held_runs)
         while room > 0:
-            claims = self.roster.lease(look).claim(1)
+            claims = self.runner_registry.lease(snapshot).claim(1)
             if not claims:
                 return EmptyPollAnswer()
-            told = self._handed(look, claims[0])
-            if told is not None:
-                return PollAnswer(told.body, claims[0])
+            answer = self._hand_out(snapshot, claims[0])
+            if answer is not None:
+                return PollAnswer(answer.body, claims[0])
         return EmptyPollAnswer()
 
-    def _handed(self, look: RunnerSnapshot, claim: Claim) -> PollAnswer | None:
+    def _hand_out(self, snapshot: RunnerSnapshot, claim: Claim) -> PollAnswer | None:
         """A run as its runner is to get it; None if its start hook forbids it."""
-        run = self.records.get(claim.id)
-        notes, parameters = DialectNotes.of(run.spec), None
+        run = self.run_queries.get(claim.id)
+        notes, parameters = DialectNotes.from_spec(run.spec), None
         # A hook is what the run has waited for; what else its submitter may have written down is none.
         if notes.hook is not None and notes.hook in run.spec.after:
-            blocked, parameters = self._hooked(notes.hook)
+            blocked, parameters = self._read_hook_answer(notes.hook)
             if blocked is not None:
-                self._quietly(claim, Outcome(class_=OutcomeClass.REJECTED, error=blocked[:ERROR_CHARACTERS]))
+                self._fail_if_held(claim, Outcome(class_=OutcomeClass.REJECTED, error=blocked[:ERROR_CHARACTERS]))
                 return None
-        body, facts = self._given(look, claim, run, parameters)
-        self.roster.note(look.runner, **facts)
+        body, fields = self._prepare_run(snapshot, claim, run, parameters)
+        self.runner_registry.set_fields(snapshot.runner, **fields)
         if run.spec.session is None:
-            self.conversing.note(get_session_id(run), **{RUN_FACT: run.id})
+            self.session_store.set_fields(get_session_id(run), **{RUN_FIELD: run.id})
         return PollAnswer({"run": body})
 
-    def _given(
-        self, look: RunnerSnapshot, claim: Claim, run: RunRecord, parameters: dict[str, JsonValue] | None
+    def _prepare_run(
+        self, snapshot: RunnerSnapshot, claim: Claim, run: RunRecord, parameters: dict[str, JsonValue] | None
     ) -> tuple[PollBody, dict[str, str]]:
         """A run as its runner gets it, and what is to be noted of the runner."""
-        session, active = get_session_id(run), self.roster.polls_until(look.now_ms + ACTIVE_MS)
-        self.roster.remember(look.runner, claim, session, run.spec.timeout_ms)
-        facts = {**active, f"{GIVEN_PREFIX}{run.id}": f"{session} 0 0"}
-        return self._body(run, DialectNotes.of(run.spec), session, parameters), facts
+        session, active = get_session_id(run), self.runner_registry.poll_fields(snapshot.now_ms + ACTIVE_MS)
+        self.runner_registry.cache_claim(snapshot.runner, claim, session, run.spec.timeout_ms)
+        fields = {**active, f"{GIVEN_PREFIX}{run.id}": f"{session} 0 0"}
+        return self._build_run_body(run, DialectNotes.from_spec(run.spec), session, parameters), fields
 
-    def _body(
+    def _build_run_body(
         self, run: RunRecord, notes: DialectNotes, session: str, parameters: dict[str, JsonValue] | None
     ) -> PollBody:
         body = translate_run(run)
@@ -304,24 +326,26 @@ class PollDecider:
             body |= {"parameters": parameters, "prompt": parameters.get("prompt", body["prompt"])}
         if notes.type == RESUME_SESSION:
             # Only a session that has begun can have been given another id.
-            body["session_id"] = self.conversing.about(session).get("given_id") or session
+            body["session_id"] = self.session_store.read_fields(session).get("given_id") or session
         body["scope"] = notes.scope or None
-        body["resolved_agent_blueprint"] = self._blueprint(notes, body, session)
+        body["resolved_agent_blueprint"] = self._resolve_blueprint(notes, body, session)
         return body
 
-    def _blueprint(self, notes: DialectNotes, body: PollBody, session: str) -> PollBody | None:
+    def _resolve_blueprint(self, notes: DialectNotes, body: PollBody, session: str) -> PollBody | None:
         if notes.agent is None:
             return None
-        return self.shelf.filled(notes.agent, collect_values(body["parameters"], notes.scope, session, body["run_id"]))
+        return self.blueprints.fill(
+            notes.agent, collect_values(body["parameters"], notes.scope, session, body["run_id"])
+        )
 
-    def _hooked(self, hook: str) -> tuple[str | None, dict[str, JsonValue] | None]:
+    def _read_hook_answer(self, hook: str) -> tuple[str | None, dict[str, JsonValue] | None]:
         """What a start hook has answered: why the run must not begin, and the parameters that it is to begin with."""
         try:
-            run = self.records.get(hook)
+            run = self.run_queries.get(hook)
         except NotFound:
             return None, None
-        said: JsonValue = run.outcome.result if run.outcome is not None and run.state is State.COMPLETED else None
-        answer = parse_hook_answer(said)
+        result: JsonValue = run.outcome.result if run.outcome is not None and run.state is State.COMPLETED else None
+        answer = parse_hook_answer(result)
         if answer.get("action") == "block":
             return f"{BLOCKED}{answer.get('block_reason') or 'No reason provided'}", None
         parameters = answer.get("parameters")
@@ -329,10 +353,10 @@ class PollDecider:
 
     def hand_back(self, runner: str, claim: Claim) -> None:
         """Nobody was there to take a run: it goes to somebody else, at no cost."""
-        self.roster.forget(runner, claim.id)
-        self.roster.note(runner, **{f"{GIVEN_PREFIX}{claim.id}": ""})
+        self.runner_registry.drop_claim(runner, claim.id)
+        self.runner_registry.set_fields(runner, **{f"{GIVEN_PREFIX}{claim.id}": ""})
         try:
-            self.queue.release(claim, "its runner had gone before it was delivered")
+            self.run_verbs.release(claim, "its runner had gone before it was delivered")
         except (Unreachable, TryLater):
             raise
         except AgentqError:
@@ -345,16 +369,16 @@ def _parse_script_stamp(text: str) -> tuple[str, str]:
     return name, stamp
 
 
-def build_claimed_run(claim: Claim, look: RunnerSnapshot) -> RunRecord:
+def build_claimed_run(claim: Claim, snapshot: RunnerSnapshot) -> RunRecord:
     """A run that was claimed this moment, as far as a runner is told of it."""
     return RunRecord.model_construct(
         id=claim.id,
         spec=parse_spec(claim.spec, claim.lane),
         state=State.CLAIMED,
-        worker=look.runner,
+        worker=snapshot.runner,
         fence=claim.fence,
         submitted_at_ms=id_created_ms(claim.id),
-        claimed_at_ms=look.now_ms,
+        claimed_at_ms=snapshot.now_ms,
         started_at_ms=None,
         finished_at_ms=None,
         stop_at_ms=None,
@@ -363,14 +387,14 @@ def build_claimed_run(claim: Claim, look: RunnerSnapshot) -> RunRecord:
     )
 
 
-def parse_hook_answer(said: JsonValue) -> dict[str, JsonValue]:
+def parse_hook_answer(result: JsonValue) -> dict[str, JsonValue]:
     """An answer as an object, if it is one, or JSON that is one; nothing if it cannot be understood."""
-    if isinstance(said, str):
+    if isinstance(result, str):
         try:
-            said = from_json(said)
+            result = from_json(result)
         except ValueError:  # also of what is nested too deep
             return {}
-    return said if isinstance(said, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _build_stop_body(dialect: Dialect, due: list[GivenRun]) -> PollBody:

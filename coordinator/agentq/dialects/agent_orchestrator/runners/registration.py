@@ -116,12 +116,12 @@ class RunnerRegistration(BaseModel):
 
     def runner_id(self) -> str:
         """Its id: the same for the same identity, where it says all that its dialect makes one of."""
-        parts = [self._part(name) for name in self.dialect.identity]
+        parts = [self._identity_part(name) for name in self.dialect.identity_fields]
         if None in parts[:IDENTITY_PARTS_MIN]:
             return f"rnr_{secrets.token_hex(6)}"
         return "lnch_" + sha256(":".join(part or "" for part in parts).encode()).hexdigest()[:12]
 
-    def _part(self, name: str) -> str | None:
+    def _identity_part(self, name: str) -> str | None:
         if name == "executor.command":
             return self.executor.command if self.executor is not None else None
         found: str | None = getattr(self, name)
@@ -130,21 +130,23 @@ class RunnerRegistration(BaseModel):
     @property
     def concurrency(self) -> int:
         """How many runs it takes at a time: as many as there are, unless it says how many."""
-        said = next((tag.removeprefix(SLOTS_TAG_PREFIX) for tag in self.tags if tag.startswith(SLOTS_TAG_PREFIX)), "")
-        if said.isdecimal() and 1 <= int(said) <= SLOTS_MAX:
-            return int(said)
+        slots_tag = next(
+            (tag.removeprefix(SLOTS_TAG_PREFIX) for tag in self.tags if tag.startswith(SLOTS_TAG_PREFIX)), ""
+        )
+        if slots_tag.isdecimal() and 1 <= int(slots_tag) <= SLOTS_MAX:
+            return int(slots_tag)
         return self.slots or SLOTS_MAX
 
     @property
-    def said_queues(self) -> tuple[str, ...]:
+    def requested_queues(self) -> tuple[str, ...]:
         """The queues that it says it serves, in either way."""
         return *(
             tag.removeprefix(QUEUE_TAG_PREFIX) for tag in self.tags if tag.startswith(QUEUE_TAG_PREFIX)
         ), *self.queues
 
-    def within(self, queues: tuple[str, ...]) -> RunnerRegistration:
+    def with_default_queues(self, queues: tuple[str, ...]) -> RunnerRegistration:
         """The same for these queues where it names none."""
-        return self if self.said_queues or not queues else self.model_copy(update={"queues": queues})
+        return self if self.requested_queues or not queues else self.model_copy(update={"queues": queues})
 
     @property
     def is_procedural(self) -> bool:
@@ -157,7 +159,7 @@ class RunnerRegistration(BaseModel):
         try:
             return WorkerIdentity(
                 id=runner,
-                queues=self.said_queues or ("default",),
+                queues=self.requested_queues or ("default",),
                 labels=self._labels(runner),
                 slots=self.concurrency,
                 only_matching=self.require_matching_tags,
@@ -169,13 +171,13 @@ class RunnerRegistration(BaseModel):
 
     def _labels(self, runner: str) -> dict[str, str]:
         profile = self.executor_profile or self.executor_type
-        said = {
+        texts = {
             HOST_LABEL: self.hostname or runner,
             HOSTNAME_LABEL: self.hostname,
             PROJECT_LABEL: self.project_dir,
             PROFILE_LABEL: profile,
         }
-        labels = {name: make_label(value) for name, value in said.items() if value}
+        labels = {name: make_label(value) for name, value in texts.items() if value}
         labels |= {
             TYPE_LABEL: PROCEDURAL if self.is_procedural else AUTONOMOUS,
             HOOKS_LABEL: YES,

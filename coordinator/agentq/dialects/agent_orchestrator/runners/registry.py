@@ -38,9 +38,9 @@ ACTIVE_MS = 5_000
 """A runner that polled so lately is alive; nobody takes its place."""
 ARRIVAL_GRACE_MS = 3_000
 """The same of one that has registered and is about to poll: two processes that start together are not both let in."""
-ARRIVING_FACT = "arriving_until_ms"
+ARRIVING_FIELD = "arriving_until_ms"
 """The fact about a runner until when it counts as about to poll."""
-LEFT_FACT = "left_at_ms"
+LEFT_FIELD = "left_at_ms"
 """The fact about a runner that it was told that it is deregistered."""
 
 
@@ -99,18 +99,18 @@ class RunnerRegistry:
         store: NamespaceStore,
         settings: Settings,
         timing: RunnerTiming,
-        shelf: BlueprintStore,
-        presence: ServerLiveness,
+        blueprints: BlueprintStore,
+        server_liveness: ServerLiveness,
     ) -> None:
         self.store = store
-        self.presence = presence
-        self.shelf = shelf
-        self.queue = RunVerbs(store)
-        self.records = RunQueries(store)
+        self.server_liveness = server_liveness
+        self.blueprints = blueprints
+        self.run_verbs = RunVerbs(store)
+        self.run_queries = RunQueries(store)
         self.timing = timing
         lease_ms = max(timing.lease_ms, settings.lease_ms)
         self._settings = settings.model_copy(update={"lease_ms": lease_ms})
-        self._kept: OrderedDict[str, _CachedRunner] = OrderedDict()
+        self._cache: OrderedDict[str, _CachedRunner] = OrderedDict()
 
     # ---- coming and going
 
@@ -120,7 +120,7 @@ class RunnerRegistry:
         `token` is what it is bound to: only whoever shows that may speak for it, and take its place.
         """
         runner = registration.runner_id()
-        before = self._glance(runner)
+        before = self._read_snapshot(runner)
         if before is not None:
             former = before.fields.get("token", "")
             if token and former != token and self._is_owned(before):
@@ -128,8 +128,10 @@ class RunnerRegistry:
                     f"This identity was registered with another token; DELETE /runners/{runner} lets it go."
                 )
             is_revoked = bool(token and former) and former != token
-            if not is_revoked and self._is_at_work(before):
-                raise DuplicateRunner(runner, registration, here=before.fields.get("polls_at") == self.presence.server)
+            if not is_revoked and self._is_polling(before):
+                raise DuplicateRunner(
+                    runner, registration, here=before.fields.get("polls_at") == self.server_liveness.server
+                )
         agents = [agent.name for agent in registration.agents]
         self._check_agents(agents, runner)
         identity = registration.identity(runner)
@@ -138,123 +140,130 @@ class RunnerRegistry:
         if len(body) > FOREIGN_EVENT_BYTES:
             raise Invalid(f"A runner describes itself in {FOREIGN_EVENT_BYTES} bytes at the most, not {len(body)}.")
         if before is not None:
-            self._oust(before)
-        self._kept.pop(runner, None)
+            self._replace_former(before)
+        self._cache.pop(runner, None)
         lease = WorkerLease(self.store, identity, self._settings)
         lease.register()
-        self.shelf.own(runner, registration)
-        stale = {each.run: "" for each in before.given} if before is not None else {}
+        self.blueprints.add_owned_agents(runner, registration)
+        stale = {each.run: "" for each in before.given_runs} if before is not None else {}
         now_ms = self.store.time_ms()
-        self.presence.say()
-        gone = {f"{GIVEN_PREFIX}{run}": "" for run in stale} | {"deregistered": "", LEFT_FACT: "", "scripts": ""}
-        gone |= {"script_names": "", "polls_until_ms": ""}
-        gone |= {ARRIVING_FACT: str(now_ms + ARRIVAL_GRACE_MS), "polls_at": self.presence.server}
-        self.note(runner, **gone, body=body, token=token, registered_at_ms=str(now_ms))
-        self._kept[runner] = _CachedRunner(lease, body)
+        self.server_liveness.announce()
+        cleared = {f"{GIVEN_PREFIX}{run}": "" for run in stale} | {"deregistered": "", LEFT_FIELD: "", "scripts": ""}
+        cleared |= {"script_names": "", "polls_until_ms": ""}
+        cleared |= {ARRIVING_FIELD: str(now_ms + ARRIVAL_GRACE_MS), "polls_at": self.server_liveness.server}
+        self.set_fields(runner, **cleared, body=body, token=token, registered_at_ms=str(now_ms))
+        self._cache[runner] = _CachedRunner(lease, body)
         return runner
 
-    def _is_at_work(self, look: RunnerSnapshot) -> bool:
+    def _is_polling(self, snapshot: RunnerSnapshot) -> bool:
         """Whether a process of this identity polls at this moment or is about to, at a server that is there."""
-        until_ms = max(int(look.fields.get(name, 0)) for name in ("polls_until_ms", ARRIVING_FACT))
-        return until_ms > look.now_ms and not look.leaving and self.presence.is_there(look.fields.get("polls_at", ""))
+        until_ms = max(int(snapshot.fields.get(name, 0)) for name in ("polls_until_ms", ARRIVING_FIELD))
+        return (
+            until_ms > snapshot.now_ms
+            and not snapshot.is_deregistered
+            and self.server_liveness.is_alive(snapshot.fields.get("polls_at", ""))
+        )
 
-    def polls_until(self, at_ms: int) -> dict[str, str]:
+    def poll_fields(self, at_ms: int) -> dict[str, str]:
         """The facts about a runner that it polls, here, until then."""
-        return {"polls_until_ms": str(at_ms), "polls_at": self.presence.server}
+        return {"polls_until_ms": str(at_ms), "polls_at": self.server_liveness.server}
 
-    def _is_owned(self, look: RunnerSnapshot) -> bool:
+    def _is_owned(self, snapshot: RunnerSnapshot) -> bool:
         """Whether the token that a runner was registered with is still good; one without a token is somebody's, too."""
-        token = look.fields.get("token", "")
+        token = snapshot.fields.get("token", "")
         if not token:
             return True
         try:
             expires_at_ms = Tokens(self.store).get(token).expires_at_ms
         except NotFound:
             return False
-        return expires_at_ms is None or expires_at_ms > look.now_ms
+        return expires_at_ms is None or expires_at_ms > snapshot.now_ms
 
     def _check_agents(self, agents: Iterable[str], runner: str) -> None:
         """Refuse agents that another runner, which is there, has brought along."""
         for agent in agents:
-            owner = self.shelf.owner(agent)
-            look = self._glance(owner) if owner is not None and owner != runner else None
-            if look is not None and look.registered:
-                raise AgentNameCollision(agent, look.runner)
+            owner = self.blueprints.find_owner(agent)
+            snapshot = self._read_snapshot(owner) if owner is not None and owner != runner else None
+            if snapshot is not None and snapshot.is_registered:
+                raise AgentNameCollision(agent, snapshot.runner)
 
-    def _oust(self, before: RunnerSnapshot) -> None:
+    def _replace_former(self, before: RunnerSnapshot) -> None:
         for partition, epoch in enumerate(before.epochs):
             if epoch:
                 replace_worker(self.store, partition, before.runner, epoch, "its runner was started again")
 
-    def leave(self, runner: str) -> None:
+    def deregister(self, runner: str) -> None:
         """The runner itself goes: what it holds is released, and it is known no longer."""
-        look = self.look(runner)
-        lease = self.lease(look)
+        snapshot = self.get_snapshot(runner)
+        lease = self.lease(snapshot)
         lease.deregister()
-        self.shelf.disown(look.registration)
-        self.note(runner, **dict.fromkeys(look.fields, ""))
-        self._kept.pop(runner, None)
+        self.blueprints.remove_owned_agents(snapshot.registration)
+        self.set_fields(runner, **dict.fromkeys(snapshot.fields, ""))
+        self._cache.pop(runner, None)
 
-    def dismiss(self, runner: str) -> None:
+    def mark_deregistered(self, runner: str) -> None:
         """Somebody else wants it gone: it gets no more runs, and is told with its next poll."""
-        look = self.look(runner)
-        self.note(runner, deregistered=str(look.now_ms))
+        snapshot = self.get_snapshot(runner)
+        self.set_fields(runner, deregistered=str(snapshot.now_ms))
 
-    def let_go(self, look: RunnerSnapshot) -> None:
+    def finish_deregistration(self, snapshot: RunnerSnapshot) -> None:
         """It is told so at this moment: it is listed no longer, and is no worker once it holds nothing."""
-        if LEFT_FACT not in look.fields:
-            self.note(look.runner, **{LEFT_FACT: str(look.now_ms)})
-        if look.registered and not look.holds:
-            self.lease(look).deregister()
+        if LEFT_FIELD not in snapshot.fields:
+            self.set_fields(snapshot.runner, **{LEFT_FIELD: str(snapshot.now_ms)})
+        if snapshot.is_registered and not snapshot.held_runs:
+            self.lease(snapshot).deregister()
 
-    def everyone(self) -> list[tuple[WorkerRecord, RunnerRegistration, Mapping[str, str]]]:
+    def list_runners(self) -> list[tuple[WorkerRecord, RunnerRegistration, Mapping[str, str]]]:
         """The foreign runners among the workers."""
         found = []
-        for worker in self.records.workers():
+        for worker in self.run_queries.workers():
             if worker.partition == 0 and "runner" in worker.identity.about:
-                look = self._glance(worker.id)
-                if look is not None and LEFT_FACT not in look.fields:
-                    found.append((worker, look.registration, look.fields))
+                snapshot = self._read_snapshot(worker.id)
+                if snapshot is not None and LEFT_FIELD not in snapshot.fields:
+                    found.append((worker, snapshot.registration, snapshot.fields))
         return found
 
     # ---- what is known
 
-    def look(self, runner: str) -> RunnerSnapshot:
+    def get_snapshot(self, runner: str) -> RunnerSnapshot:
         """All that is known of a runner."""
-        found = self._glance(runner)
+        found = self._read_snapshot(runner)
         if found is None:
             raise RunnerNotRegistered("Runner not registered")
         return found
 
-    def known(self, runner: str) -> RunnerSnapshot:
+    def find_snapshot(self, runner: str) -> RunnerSnapshot:
         """The same, where what is asked for is the runner and not asked by it."""
-        found = self._glance(runner)
+        found = self._read_snapshot(runner)
         if found is None:
             raise NotFound("Runner not found")
         return found
 
-    def look_all(self, runners: Sequence[str]) -> list[RunnerSnapshot | None]:
+    def read_snapshots(self, runners: Sequence[str]) -> list[RunnerSnapshot | None]:
         """All that is known of several, together."""
-        told = self.store.call_together("dialect/get_runners", ((each, runners) for each in self.store.partitions()))
-        return [parse_snapshot(runner, of_it, self.home(runner)) for runner, *of_it in zip(runners, *told, strict=True)]
+        replies = self.store.call_together("dialect/get_runners", ((each, runners) for each in self.store.partitions()))
+        return [
+            parse_snapshot(runner, of_it, self.home_partition(runner))
+            for runner, *of_it in zip(runners, *replies, strict=True)
+        ]
 
-    def _glance(self, runner: str) -> RunnerSnapshot | None:
-        return self.look_all([runner])[0]
+    def _read_snapshot(self, runner: str) -> RunnerSnapshot | None:
+        return self.read_snapshots([runner])[0]
 
-    def home(self, runner: str) -> int:
+    def home_partition(self, runner: str) -> int:
         """The partition that a runner's own key lives in."""
         return crc32(runner.encode()) % self.store.keyspace.partitions
 
-    def note(self, runner: str, /, **fields: str) -> None:
+    def set_fields(self, runner: str, /, **fields: str) -> None:
         """Keep facts about a runner; an empty one goes."""
-        self.note_all([(runner, fields)])
+        self.set_fields_batch([(runner, fields)])
 
-    def note_all(self, facts: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+    def set_fields_batch(self, changes: Sequence[tuple[str, Mapping[str, str]]]) -> None:
         """The same of several, together."""
         rows: dict[int, list[CommandArgument]] = {}
-        for runner, fields in facts:
+        for runner, fields in changes:
             for fact in fields.items():
-                rows.setdefault(self.home(runner), []).extend((runner, *fact))
+                rows.setdefault(self.home_partition(runner), []).extend((runner, *fact))
         # There is nothing that it refuses.
         self.store.call_together(
             "dialect/set_fields", ((home, ("runner", FOREIGN_RUNNER_MS, *words)) for home, words in rows.items())
@@ -262,87 +271,87 @@ class RunnerRegistry:
 
     # ---- acting for it
 
-    def who_is(self, runner: str) -> WorkerIdentity | None:
+    def cached_identity(self, runner: str) -> WorkerIdentity | None:
         """The worker that a runner is which has been looked at here."""
-        kept = self._kept.get(runner)
-        return kept.lease.identity if kept is not None else None
+        cached = self._cache.get(runner)
+        return cached.lease.identity if cached is not None else None
 
-    def who(self, look: RunnerSnapshot) -> WorkerIdentity:
+    def get_identity(self, snapshot: RunnerSnapshot) -> WorkerIdentity:
         """The worker that a runner is."""
-        return self._seat(look).lease.identity
+        return self._get_cached(snapshot).lease.identity
 
-    def lease(self, look: RunnerSnapshot) -> WorkerLease:
+    def lease(self, snapshot: RunnerSnapshot) -> WorkerLease:
         """The lease that is kept for a runner. One that was lost begins anew: a runner that asks is never refused."""
-        lease = self._seat(look).lease
-        if not look.registered:
-            self._come_back(lease, look.runner)
+        lease = self._get_cached(snapshot).lease
+        if not snapshot.is_registered:
+            self._register_again(lease, snapshot.runner)
         else:
-            lease.go_on(look.epochs)
+            lease.go_on(snapshot.epochs)
         return lease
 
-    def _seat(self, look: RunnerSnapshot) -> _CachedRunner:
-        kept = self._kept.get(look.runner)
-        if kept is None or kept.body != look.fields["body"]:
-            lease = WorkerLease(self.store, look.registration.identity(look.runner), self._settings)
-            kept = self._kept[look.runner] = _CachedRunner(lease, look.fields["body"])
-            while len(self._kept) > LEASES_KEPT:
-                self._kept.popitem(last=False)
-        return kept
+    def _get_cached(self, snapshot: RunnerSnapshot) -> _CachedRunner:
+        cached = self._cache.get(snapshot.runner)
+        if cached is None or cached.body != snapshot.fields["body"]:
+            lease = WorkerLease(self.store, snapshot.registration.identity(snapshot.runner), self._settings)
+            cached = self._cache[snapshot.runner] = _CachedRunner(lease, snapshot.fields["body"])
+            while len(self._cache) > LEASES_KEPT:
+                self._cache.popitem(last=False)
+        return cached
 
-    def _come_back(self, lease: WorkerLease, runner: str) -> None:
+    def _register_again(self, lease: WorkerLease, runner: str) -> None:
         try:
             lease.register()
         except Duplicate:
             # Another server was faster; its registration is as good.
-            again = self.look(runner)
-            if not again.registered:
+            again = self.get_snapshot(runner)
+            if not again.is_registered:
                 raise
             lease.go_on(again.epochs)
 
-    def is_worn(self, look: RunnerSnapshot) -> bool:
+    def needs_renewal(self, snapshot: RunnerSnapshot) -> bool:
         """Whether enough of a lease is gone to renew it with whatever shows that the runner is alive."""
-        return look.lease_until_ms - look.now_ms < self._settings.lease_ms * 3 // 4
+        return snapshot.lease_until_ms - snapshot.now_ms < self._settings.lease_ms * 3 // 4
 
-    def beat(self, look: RunnerSnapshot) -> None:
+    def renew_lease(self, snapshot: RunnerSnapshot) -> None:
         """Renew the lease of a runner: it was heard of. It names nothing, so all that it holds is named for it."""
-        if LEFT_FACT in look.fields:
+        if LEFT_FIELD in snapshot.fields:
             return  # what it still holds goes to others when its lease has run out
-        lease = self.lease(look)
-        held = [hold.claim for hold in look.holds]
+        lease = self.lease(snapshot)
+        held = [hold.claim for hold in snapshot.held_runs]
         try:
-            beat = lease.heartbeat(held)
+            reply = lease.heartbeat(held)
         except Evicted:
-            self._come_back(lease, look.runner)
+            self._register_again(lease, snapshot.runner)
             return
-        if any(order.order == "hurry" for order in beat.orders):
+        if any(order.order == "hurry" for order in reply.orders):
             for claim in held:
                 with suppress(Refused, NotFound):  # it has left this runner's hands by itself
-                    self.queue.release(claim, "its runner is to leave")
-        if beat.orders:
+                    self.run_verbs.release(claim, "its runner is to leave")
+        if reply.orders:
             # What there is to be told of is read from the runs themselves, as often as it takes.
-            lease.heartbeat(held, beat.orders)
+            lease.heartbeat(held, reply.orders)
 
-    def claim_of(self, runner: str, run: str) -> Claim | None:
+    def find_claim(self, runner: str, run: str) -> Claim | None:
         """The present attempt of a run, if this runner holds it."""
-        at_hand = self.at_hand(runner, run)
-        if at_hand is not None:
-            return at_hand
+        cached = self.cached_claim(runner, run)
+        if cached is not None:
+            return cached
         fields = self.store.connection.command("HGET", self.store.key(partition_of(run), "worker_runs", runner), run)
         return Claim(run, str(fields).split(" ")[0], "", "") if fields else None
 
-    def at_hand(self, runner: str, run: str) -> Claim | None:
+    def cached_claim(self, runner: str, run: str) -> Claim | None:
         """The attempt that the runner was given here, if it was."""
-        found = self.given_here(runner, run)
+        found = self.cached_claim_and_session(runner, run)
         return found[0] if found is not None else None
 
-    def given_here(self, runner: str, run: str) -> tuple[Claim, str] | None:
+    def cached_claim_and_session(self, runner: str, run: str) -> tuple[Claim, str] | None:
         """The same, and its session."""
-        kept = self._kept.get(runner)
-        return kept.claims.get(run) if kept is not None else None
+        cached = self._cache.get(runner)
+        return cached.claims.get(run) if cached is not None else None
 
-    def claim_all(self, looks: Sequence[RunnerSnapshot]) -> list[list[Claim] | AgentqError]:
+    def claim_batch(self, snapshots: Sequence[RunnerSnapshot]) -> list[list[Claim] | AgentqError]:
         """A run for each of these runners, in the only partition; or why there is none."""
-        leases = [self.lease(look) for look in looks]
+        leases = [self.lease(look) for look in snapshots]
         before = [lease.lanes(0) for lease in leases]
         replies = self.store.call_together("worker/claim", [(0, lease.claiming(1)) for lease in leases])
         found: list[list[Claim] | AgentqError] = []
@@ -355,25 +364,25 @@ class RunnerRegistry:
                 found.append(refused)
         return found
 
-    def remember(self, runner: str, claim: Claim, session: str, timeout_ms: int | None = None) -> None:
+    def cache_claim(self, runner: str, claim: Claim, session: str, timeout_ms: int | None = None) -> None:
         """Keep a claim at hand for what the runner is about to say of it, and for how long the run may run."""
-        kept = self._kept.get(runner)
-        if kept is None:
+        cached = self._cache.get(runner)
+        if cached is None:
             return
-        kept.claims[claim.id] = (claim, session)
+        cached.claims[claim.id] = (claim, session)
         if timeout_ms is not None:
-            kept.timeouts_ms[claim.id] = timeout_ms
+            cached.timeouts_ms[claim.id] = timeout_ms
 
-    def timeouts_of(self, runner: str) -> Mapping[str, int]:
+    def cached_timeouts_ms(self, runner: str) -> Mapping[str, int]:
         """For how long the runs may run that the runner was given here, of those that have a limit."""
-        kept = self._kept.get(runner)
-        return dict(kept.timeouts_ms) if kept is not None else {}
+        cached = self._cache.get(runner)
+        return dict(cached.timeouts_ms) if cached is not None else {}
 
-    def forget(self, runner: str, run: str) -> str | None:
+    def drop_claim(self, runner: str, run: str) -> str | None:
         """It is at hand no longer; its session, if it was."""
-        kept = self._kept.get(runner)
-        if kept is None:
+        cached = self._cache.get(runner)
+        if cached is None:
             return None
-        kept.timeouts_ms.pop(run, None)
-        found = kept.claims.pop(run, None)
+        cached.timeouts_ms.pop(run, None)
+        found = cached.claims.pop(run, None)
         return found[1] if found is not None else None

@@ -20,30 +20,30 @@ BATCH_SIZE_MAX = 100
 class RunnerBatcher:
     """The polls and reports of this process."""
 
-    def __init__(self, orders: PollDecider, reports: RunReports, elsewhere: CallInThread) -> None:
-        self._elsewhere = elsewhere
-        self._polls = self._gathering(orders.next_of_all)
-        self._called = self._gathering(orders.next_of_all)
-        self._starts = self._gathering(reports.started_of_all)
-        self._ends = self._gathering(reports.completed_of_all)
+    def __init__(self, poll_decider: PollDecider, run_reports: RunReports, call_in_thread: CallInThread) -> None:
+        self._call_in_thread = call_in_thread
+        self._polls = self._make_batcher(poll_decider.decide_batch)
+        self._woken_polls = self._make_batcher(poll_decider.decide_batch)
+        self._starts = self._make_batcher(run_reports.started_of_all)
+        self._ends = self._make_batcher(run_reports.completed_of_all)
 
-    async def poll(self, ask: PollRequest, *, called: bool) -> PollAnswer | EmptyPollAnswer:
+    async def poll(self, request: PollRequest, *, woken: bool) -> PollAnswer | EmptyPollAnswer:
         """What a runner is to be told now. One that was called for something does not stand behind all who ask anew."""
-        found: PollAnswer | EmptyPollAnswer = _raise_error(await (self._called if called else self._polls)(ask))
+        found: PollAnswer | EmptyPollAnswer = _raise_error(await (self._woken_polls if woken else self._polls)(request))
         return found
 
-    async def started(self, told: RunReport) -> None:
+    async def started(self, report: RunReport) -> None:
         """A run's process has begun."""
-        _raise_error(await self._starts(told))
+        _raise_error(await self._starts(report))
 
-    async def completed(self, told: RunReport) -> None:
+    async def completed(self, report: RunReport) -> None:
         """A run is done."""
-        _raise_error(await self._ends(told))
+        _raise_error(await self._ends(report))
 
-    def _gathering(self, act: Callable[[Sequence[Any]], Sequence[Any]]) -> Batcher[Any, Any]:
+    def _make_batcher(self, act: Callable[[Sequence[Any]], Sequence[Any]]) -> Batcher[Any, Any]:
         async def together(items: list[Any]) -> Sequence[Any]:
             try:
-                found: Sequence[Any] = await self._elsewhere(act, items)
+                found: Sequence[Any] = await self._call_in_thread(act, items)
             except AgentqError as fault:
                 # The store is away: it is so for all of them, and asking for each would take as long as for all.
                 return [fault] * len(items)

@@ -55,62 +55,66 @@ class RunNotFound(NotFound):
 class RunReports:
     """Takes what runners report."""
 
-    def __init__(self, roster: RunnerRegistry, conversing: DialectSessionStore) -> None:
-        self.roster = roster
-        self.conversing = conversing
-        self.queue = roster.queue
-        self.records = roster.records
+    def __init__(self, runner_registry: RunnerRegistry, session_store: DialectSessionStore) -> None:
+        self.runner_registry = runner_registry
+        self.session_store = session_store
+        self.run_verbs = runner_registry.run_verbs
+        self.run_queries = runner_registry.run_queries
 
     def started(self, runner: str, run_id: str) -> None:
         """The process of a run has begun."""
-        claim = self._claim(runner, run_id)
-        if claim is None or not self._say(runner, claim, lambda held: _raise_refusal(self.queue.start([held]))):
+        claim = self._find_claim(runner, run_id)
+        if claim is None or not self._report(runner, claim, lambda held: _raise_refusal(self.run_verbs.start([held]))):
             # It runs there all the same: it is noted as given, and so stopped with the next poll.
-            session = get_session_id(self._run(run_id))
-            self.roster.note(runner, **{f"{GIVEN_PREFIX}{run_id}": f"{session} 0 0"})
+            session = get_session_id(self._get_run(run_id))
+            self.runner_registry.set_fields(runner, **{f"{GIVEN_PREFIX}{run_id}": f"{session} 0 0"})
             return
-        self._tell(self._progress(runner, claim, "run_start"))
+        self._record_progress(self._progress(runner, claim, "run_start"))
 
     def completed(self, runner: str, run_id: str, session_status: str | None) -> None:
         """A run is done."""
-        claim, session = self._ended(runner, run_id)
+        claim, session = self._take_ended_claim(runner, run_id)
         if claim is None:
             return
         if session_status == IDLE_STATUS:
-            self.conversing.note(session, idle_run=run_id, idle_at=runner)
-        outcome = _build_outcome(self.conversing.answer_of(session, run_id))
-        if self._say(runner, claim, lambda held: _raise_refusal(self.queue.finish([(held, outcome)]))):
-            self._tell(self._progress(runner, claim, "run_completed", session))
+            self.session_store.set_fields(session, idle_run=run_id, idle_at=runner)
+        outcome = _build_outcome(self.session_store.find_result(session, run_id))
+        if self._report(runner, claim, lambda held: _raise_refusal(self.run_verbs.finish([(held, outcome)]))):
+            self._record_progress(self._progress(runner, claim, "run_completed", session))
 
-    def started_of_all(self, told: Sequence[RunReport]) -> list[AgentqError | None]:
+    def started_of_all(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
         """What several runners say of runs that have begun, together; of each, why it is refused."""
-        claims = [self.roster.at_hand(each.runner, each.run) for each in told]
-        refusals = iter(self.queue.start([claim for claim in claims if claim is not None]))
+        claims = [self.runner_registry.cached_claim(each.runner, each.run) for each in reports]
+        refusals = iter(self.run_verbs.start([claim for claim in claims if claim is not None]))
         good = [claim is not None and next(refusals) is None for claim in claims]
-        self._tell(
+        self._record_progress(
             *(
                 self._progress(each.runner, claim, "run_start")
-                for each, claim, is_good in zip(told, claims, good, strict=True)
+                for each, claim, is_good in zip(reports, claims, good, strict=True)
                 if claim is not None and is_good
             )
         )
         return [
             None if is_good else _catch_refusal(lambda each=each: self.started(each.runner, each.run))  # type: ignore[misc]
-            for each, is_good in zip(told, good, strict=True)
+            for each, is_good in zip(reports, good, strict=True)
         ]
 
-    def completed_of_all(self, told: Sequence[RunReport]) -> list[AgentqError | None]:
+    def completed_of_all(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
         """The same of runs that are done. What is not told in the plainest way goes its own."""
-        claims = [self.roster.at_hand(each.runner, each.run) if each.status != IDLE_STATUS else None for each in told]
-        plain = [(each, claim) for each, claim in zip(told, claims, strict=True) if claim is not None]
-        self.roster.note_all([(each.runner, {f"{GIVEN_PREFIX}{each.run}": ""}) for each, _ in plain])
+        claims = [
+            self.runner_registry.cached_claim(each.runner, each.run) if each.status != IDLE_STATUS else None
+            for each in reports
+        ]
+        plain = [(each, claim) for each, claim in zip(reports, claims, strict=True) if claim is not None]
+        self.runner_registry.set_fields_batch([(each.runner, {f"{GIVEN_PREFIX}{each.run}": ""}) for each, _ in plain])
         sessions = [
-            self.roster.forget(each.runner, each.run) or get_session_id(self._run(each.run)) for each, _ in plain
+            self.runner_registry.drop_claim(each.runner, each.run) or get_session_id(self._get_run(each.run))
+            for each, _ in plain
         ]
         asked = [(session, each.run) for session, (each, _) in zip(sessions, plain, strict=True)]
-        outcomes = map(_build_outcome, self.conversing.answers_of(asked))
-        finished = self.queue.finish([(claim, next(outcomes)) for _, claim in plain])
-        self._tell(
+        outcomes = map(_build_outcome, self.session_store.find_results(asked))
+        finished = self.run_verbs.finish([(claim, next(outcomes)) for _, claim in plain])
+        self._record_progress(
             *(
                 self._progress(each.runner, claim, "run_completed", session)
                 for (each, claim), session, refused in zip(plain, sessions, finished, strict=True)
@@ -122,112 +126,116 @@ class RunReports:
             None
             if claim is not None and next(refusals) is None
             else _catch_refusal(lambda each=each: self.completed(each.runner, each.run, each.status))  # type: ignore[misc]
-            for each, claim in zip(told, claims, strict=True)
+            for each, claim in zip(reports, claims, strict=True)
         ]
 
     def failed(self, runner: str, run_id: str, error: str) -> None:
         """A run's process failed."""
-        claim, _ = self._ended(runner, run_id)
+        claim, _ = self._take_ended_claim(runner, run_id)
         if claim is None:
             return
-        told = Outcome(class_=OutcomeClass.EXIT, error=error[:ERROR_CHARACTERS] or "The process failed.")
-        self._say(runner, claim, lambda held: self.queue.fail(held, told))
+        outcome = Outcome(class_=OutcomeClass.EXIT, error=error[:ERROR_CHARACTERS] or "The process failed.")
+        self._report(runner, claim, lambda held: self.run_verbs.fail(held, outcome))
 
     def stopped(self, runner: str, run_id: str, signal: str) -> None:
         """A run's process was stopped. Where that was ordered the run ends; where not, it goes to another runner."""
-        claim, _ = self._ended(runner, run_id)
+        claim, _ = self._take_ended_claim(runner, run_id)
         if claim is None:
             return
         why = "its runner shut down" if signal == SHUTDOWN_SIGNAL else f"its runner stopped it with {signal[:40]}"
-        self._say(runner, claim, lambda held: self.queue.release(held, why))
+        self._report(runner, claim, lambda held: self.run_verbs.release(held, why))
 
-    def overdue(self, look: RunnerSnapshot) -> None:
+    def end_overdue(self, snapshot: RunnerSnapshot) -> None:
         """End what runs longer than it may, since runners have no timeouts of their own; and what its executor has said
         to be over, where the runner's word of that was lost.
         """
-        for hold in look.holds:
+        for hold in snapshot.held_runs:
             if hold.state != State.RUNNING:
                 continue
-            if self._is_overdue(hold, look.now_ms):
-                self._say(look.runner, hold.claim, lambda held: self.queue.fail(held, RAN_TOO_LONG))
-            elif self._is_over(hold, look.now_ms):
-                self.completed(look.runner, hold.claim.id, None)
+            if self._is_overdue(hold, snapshot.now_ms):
+                self._report(snapshot.runner, hold.claim, lambda held: self.run_verbs.fail(held, RAN_TOO_LONG))
+            elif self._is_over(hold, snapshot.now_ms):
+                self.completed(snapshot.runner, hold.claim.id, None)
 
     def _is_overdue(self, hold: HeldRun, now_ms: int) -> bool:
-        run = self.records.get(hold.claim.id)
-        most = run.spec.timeout_ms
-        return most is not None and run.started_at_ms is not None and now_ms - run.started_at_ms > most
+        run = self.run_queries.get(hold.claim.id)
+        timeout_ms = run.spec.timeout_ms
+        return timeout_ms is not None and run.started_at_ms is not None and now_ms - run.started_at_ms > timeout_ms
 
     def _is_over(self, hold: HeldRun, now_ms: int) -> bool:
-        about = self.conversing.about(hold.session) if hold.session else {}
-        said = about.get("finished_run") == hold.claim.id
-        return said and now_ms - int(about.get("finished_at_ms", now_ms)) > UNREPORTED_END_MS
+        about = self.session_store.read_fields(hold.session) if hold.session else {}
+        is_finished = about.get("finished_run") == hold.claim.id
+        return is_finished and now_ms - int(about.get("finished_at_ms", now_ms)) > UNREPORTED_END_MS
 
     # ---- what the server tells of them
 
     def _progress(self, runner: str, claim: Claim, step: ProgressStep, session: str = "") -> ProgressEvent | None:
         """What is told of an attempt where its runner's dialect has the server tell it."""
-        who = self.roster.who_is(runner) or self.roster.who(self.roster.look(runner))
-        if not find_dialect(str(who.about.get("runner"))).tells_progress:
+        identity = self.runner_registry.cached_identity(runner) or self.runner_registry.get_identity(
+            self.runner_registry.get_snapshot(runner)
+        )
+        if not find_dialect(str(identity.about.get("runner"))).server_reports_progress:
             return None
-        here = self.roster.given_here(runner, claim.id)
-        in_session = session or (here[1] if here is not None else get_session_id(self._run(claim.id)))
+        cached = self.runner_registry.cached_claim_and_session(runner, claim.id)
+        in_session = session or (cached[1] if cached is not None else get_session_id(self._get_run(claim.id)))
         return ProgressEvent(in_session, claim.id, claim.fence, step)
 
-    def _tell(self, *steps: ProgressEvent | None) -> None:
-        told = [each for each in steps if each is not None]
-        if told:
-            progress_events.record_progress(self.roster.store, told)
+    def _record_progress(self, *steps: ProgressEvent | None) -> None:
+        events = [each for each in steps if each is not None]
+        if events:
+            progress_events.record_progress(self.runner_registry.store, events)
 
     # ---- for whom
 
-    def _claim(self, runner: str, run_id: str) -> Claim | None:
+    def _find_claim(self, runner: str, run_id: str) -> Claim | None:
         """The attempt of a run that a runner holds; None if it holds none, though both are known."""
         try:
             check_run_id(run_id)
         except Invalid:
-            self.roster.look(runner)
+            self.runner_registry.get_snapshot(runner)
             raise RunNotFound("Run not found") from None
-        claim = self.roster.claim_of(runner, run_id)
+        claim = self.runner_registry.find_claim(runner, run_id)
         if claim is None:
-            self.roster.look(runner)
-            self._run(run_id)
+            self.runner_registry.get_snapshot(runner)
+            self._get_run(run_id)
         return claim
 
-    def _ended(self, runner: str, run_id: str) -> tuple[Claim | None, str]:
+    def _take_ended_claim(self, runner: str, run_id: str) -> tuple[Claim | None, str]:
         """The same, and the session, for a report after which nothing of the run is there any more."""
-        claim = self._claim(runner, run_id)
-        session = self.roster.forget(runner, run_id) or (get_session_id(self._run(run_id)) if claim is not None else "")
-        self.roster.note(runner, **{f"{GIVEN_PREFIX}{run_id}": ""})
+        claim = self._find_claim(runner, run_id)
+        session = self.runner_registry.drop_claim(runner, run_id) or (
+            get_session_id(self._get_run(run_id)) if claim is not None else ""
+        )
+        self.runner_registry.set_fields(runner, **{f"{GIVEN_PREFIX}{run_id}": ""})
         return claim, session
 
-    def _run(self, run_id: str) -> RunRecord:
+    def _get_run(self, run_id: str) -> RunRecord:
         try:
-            return self.records.get(run_id)
+            return self.run_queries.get(run_id)
         except NotFound:
             raise RunNotFound("Run not found") from None
 
-    def _say(self, runner: str, claim: Claim, act: ReportAction) -> bool:
+    def _report(self, runner: str, claim: Claim, act: ReportAction) -> bool:
         """Report it; false where the run has gone on without this attempt, which is nothing to tell the runner."""
         try:
             act(claim)
         except Fenced:
-            self.roster.forget(runner, claim.id)
-            present = self.roster.claim_of(runner, claim.id)
+            self.runner_registry.drop_claim(runner, claim.id)
+            present = self.runner_registry.find_claim(runner, claim.id)
             if present is None or present.fence == claim.fence:
                 return False
             # What was at hand here was an earlier attempt; another server gave the runner this one.
-            return self._say(runner, present, act)
+            return self._report(runner, present, act)
         except (Stopping, WrongState):
             return True
         return True
 
 
-def _build_outcome(said: JsonValue) -> Outcome:
+def _build_outcome(result: JsonValue) -> Outcome:
     """How a run ended, with what its executor told of it."""
-    text = said[-TAIL_CHARACTERS:] if isinstance(said, str) else None
+    text = result[-TAIL_CHARACTERS:] if isinstance(result, str) else None
     try:
-        return Outcome(result=said, tail=text)
+        return Outcome(result=result, tail=text)
     except ValidationError as error:
         return Outcome(tail=text, error=f"Its result is not kept: {describe_error(error)}"[:ERROR_CHARACTERS])
 
@@ -241,7 +249,7 @@ def _catch_refusal(act: Callable[[], None]) -> AgentqError | None:
     return None
 
 
-def _raise_refusal(told: list[AgentqError | None]) -> None:
+def _raise_refusal(refusals: list[AgentqError | None]) -> None:
     """Raise what was refused of one run."""
-    if told[0] is not None:
-        raise told[0]
+    if refusals[0] is not None:
+        raise refusals[0]

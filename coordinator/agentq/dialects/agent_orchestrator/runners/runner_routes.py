@@ -19,7 +19,7 @@ from agentq.dialects.agent_orchestrator.run_translation import format_time
 from agentq.dialects.agent_orchestrator.runners.registration import RunnerRegistration, is_runner_id
 from agentq.dialects.agent_orchestrator.runners.registry import DuplicateRunner, RunnerNotRegistered
 from agentq.dialects.agent_orchestrator.runners.run_reports import RunReport
-from agentq.dialects.agent_orchestrator.runners.server_liveness import LIVENESS_BEAT_MS, LIVENESS_TIMEOUT_MS
+from agentq.dialects.agent_orchestrator.runners.server_liveness import LIVENESS_INTERVAL_MS, LIVENESS_TIMEOUT_MS
 from agentq.dialects.agent_orchestrator.runners.snapshot import RunnerSnapshot
 from agentq.dialects.agent_orchestrator.services import DialectServices
 from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
@@ -75,27 +75,29 @@ def _get_text(fields: Fields, name: str, default: str = "") -> str:
     return value if isinstance(value, str) else default
 
 
-async def _check_runner_token(embassy: DialectServices, service: ServerService, caller: Principal, runner: str) -> None:
+async def _check_runner_token(
+    services: DialectServices, service: ServerService, caller: Principal, runner: str
+) -> None:
     """Refuse a runner's token that is not this runner's."""
     if caller.bound is not None:
-        check_owner(caller, await service.call_in_thread(embassy.roster.look, runner))
+        check_owner(caller, await service.call_in_thread(services.runner_registry.get_snapshot, runner))
 
 
-def check_owner(caller: Principal, look: RunnerSnapshot) -> None:
-    if not caller.owns(look.fields.get("token") or None):
+def check_owner(caller: Principal, snapshot: RunnerSnapshot) -> None:
+    if not caller.owns(snapshot.fields.get("token") or None):
         raise Denied("This token is another runner's.")
 
 
 @router.post("/runner/register", summary="Register a runner, in any dialect")
 async def register_runner(request: Request, caller: RunnerPrincipal) -> Response:
     """An empty body is a registration, too. The same identity gets the same id, where its dialect has one."""
-    embassy, service = get_services(request), get_service(request)
-    registration = RunnerRegistration.read(await read_fields(request)).within(caller.queues)
-    for queue in registration.said_queues:
+    services, service = get_services(request), get_service(request)
+    registration = RunnerRegistration.read(await read_fields(request)).with_default_queues(caller.queues)
+    for queue in registration.requested_queues:
         caller.check_queue(queue)
-    runner = await _register_when_free(embassy, service, registration, caller.bound or "")
-    embassy.lobby.forget(runner)
-    timing = embassy.timing
+    runner = await _register_when_free(services, service, registration, caller.bound or "")
+    services.waiting_polls.forget_lanes(runner)
+    timing = services.timing
     return responses.json_response(
         {
             "runner_id": runner,
@@ -107,18 +109,18 @@ async def register_runner(request: Request, caller: RunnerPrincipal) -> Response
 
 
 async def _register_when_free(
-    embassy: DialectServices, service: ServerService, registration: RunnerRegistration, token: str
+    services: DialectServices, service: ServerService, registration: RunnerRegistration, token: str
 ) -> str:
     """Take a runner in. One whose predecessor polls at another server waits until that one is known to be there."""
-    until_ms = monotonic_ms() + LIVENESS_TIMEOUT_MS + LIVENESS_BEAT_MS
+    until_ms = monotonic_ms() + LIVENESS_TIMEOUT_MS + LIVENESS_INTERVAL_MS
     while True:
         try:
-            found: str = await service.call_in_thread(embassy.roster.register, registration, token)
+            found: str = await service.call_in_thread(services.runner_registry.register, registration, token)
             return found
         except DuplicateRunner as occupied:
             if occupied.here or service.event_hub.closing or monotonic_ms() >= until_ms:
                 raise
-        await asyncio.sleep(LIVENESS_BEAT_MS / 1000)
+        await asyncio.sleep(LIVENESS_INTERVAL_MS / 1000)
 
 
 def _trim_seconds(seconds: float) -> float:
@@ -128,55 +130,55 @@ def _trim_seconds(seconds: float) -> float:
 @router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
 async def poll_runs(request: Request, caller: PollPrincipal, runner_id: str) -> Response:
     """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
-    embassy = get_services(request)
-    if embassy.lobby.has(_check_runner_id(runner_id)):
+    services = get_services(request)
+    if services.waiting_polls.contains(_check_runner_id(runner_id)):
         # Its poll that is under way ends with this one, so that nobody else may send it.
         with suppress(Unreachable, TryLater):  # a poll is never answered that
-            await _check_runner_token(embassy, get_service(request), caller, runner_id)
+            await _check_runner_token(services, get_service(request), caller, runner_id)
 
-    def may_touch(token: str) -> bool:
+    def owns(token: str) -> bool:
         return caller.owns(token or None)
 
-    gone = await watch_disconnect(request)
-    told = await embassy.polling.poll(runner_id, gone, may_touch, TokenRecheck(request, every_ms=0).check)
-    return Response(status_code=204) if told is None else responses.json_response(told)
+    disconnected = await watch_disconnect(request)
+    body = await services.long_polls.poll(runner_id, disconnected, owns, TokenRecheck(request, every_ms=0).check)
+    return Response(status_code=204) if body is None else responses.json_response(body)
 
 
 @router.post("/runner/heartbeat", summary="Say that a runner is alive")
 async def receive_heartbeat(request: Request, caller: RunnerPrincipal) -> Response:
     """Renews the lease of everything that it holds."""
-    embassy, service = get_services(request), get_service(request)
+    services, service = get_services(request), get_service(request)
     runner = read_runner_id(await read_fields(request))
 
-    def beat() -> None:
-        look = embassy.roster.look(runner)
-        check_owner(caller, look)
-        embassy.roster.beat(look)
-        embassy.reports.overdue(look)
+    def renew() -> None:
+        snapshot = services.runner_registry.get_snapshot(runner)
+        check_owner(caller, snapshot)
+        services.runner_registry.renew_lease(snapshot)
+        services.run_reports.end_overdue(snapshot)
 
-    await service.call_in_thread(beat)
+    await service.call_in_thread(renew)
     return Response(OK_BODY, media_type=JSON_TYPE)
 
 
 @router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
 async def report_started(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    rush = get_services(request).rush
-    return await _take_report(request, caller, lambda runner, _: rush.started(RunReport(runner, run_id)))
+    batching = get_services(request).batching
+    return await _take_report(request, caller, lambda runner, _: batching.started(RunReport(runner, run_id)))
 
 
 @router.post("/runner/runs/{run_id}/completed", summary="A run is done")
 async def report_completed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    rush = get_services(request).rush
+    batching = get_services(request).batching
 
     async def report(runner: str, fields: Fields) -> None:
-        await rush.completed(RunReport(runner, run_id, _get_text(fields, "session_status") or None))
+        await batching.completed(RunReport(runner, run_id, _get_text(fields, "session_status") or None))
 
     return await _take_report(request, caller, report)
 
 
 @router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
 async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    ask, reports = get_service(request).call_in_thread, get_services(request).reports
+    ask, reports = get_service(request).call_in_thread, get_services(request).run_reports
     return await _take_report(
         request, caller, lambda runner, fields: ask(reports.failed, runner, run_id, _get_text(fields, "error"))
     )
@@ -184,7 +186,7 @@ async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) 
 
 @router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
 async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    ask, reports = get_service(request).call_in_thread, get_services(request).reports
+    ask, reports = get_service(request).call_in_thread, get_services(request).run_reports
     return await _take_report(
         request,
         caller,
@@ -194,20 +196,20 @@ async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str)
 
 @router.post("/runner/sessions/{session_id}/status", summary="A process that waited for a session's next turn is gone")
 async def report_exited(request: Request, caller: ReportPrincipal, session_id: str) -> Response:
-    ask, attending = get_service(request).call_in_thread, get_services(request).attending
-    return await _take_report(request, caller, lambda _, fields: ask(attending.exited, session_id, fields))
+    ask, attending = get_service(request).call_in_thread, get_services(request).executor_reports
+    return await _take_report(request, caller, lambda _, fields: ask(attending.report_exit, session_id, fields))
 
 
 async def _take_report(
     request: Request, caller: Principal, report: Callable[[str, Fields], Awaitable[None]]
 ) -> Response:
     """Take a report; through an outage of the store it is held, since it is not sent again."""
-    embassy, service = get_services(request), get_service(request)
+    services, service = get_services(request), get_service(request)
     fields = await read_fields(request)
     runner = read_runner_id(fields)
 
     async def act() -> None:
-        await _check_runner_token(embassy, service, caller, runner)
+        await _check_runner_token(services, service, caller, runner)
         await report(runner, fields)
 
     await retry_through_outage(service, REPORT_TIMEOUT_S, act)
@@ -217,12 +219,12 @@ async def _take_report(
 @router.get("/runners", summary="List foreign runners")
 async def list_runners(request: Request, caller: Annotated[Principal, require_scope("read")]) -> Response:  # noqa: ARG001
     """Those that are registered and have not been declared lost."""
-    embassy, service = get_services(request), get_service(request)
-    return responses.json_response({"runners": await service.call_in_thread(_describe_runners, embassy)})
+    services, service = get_services(request), get_service(request)
+    return responses.json_response({"runners": await service.call_in_thread(_describe_runners, services)})
 
 
-def _describe_runners(embassy: DialectServices) -> list[Fields]:
-    now_ms, stale_ms = embassy.roster.store.time_ms(), round(embassy.timing.runner_heartbeat_timeout * 1000)
+def _describe_runners(services: DialectServices) -> list[Fields]:
+    now_ms, stale_ms = services.runner_registry.store.time_ms(), round(services.timing.runner_heartbeat_timeout * 1000)
     return [
         {
             "runner_id": worker.id,
@@ -241,7 +243,7 @@ def _describe_runners(embassy: DialectServices) -> list[Fields]:
             "slots": registration.concurrency,
             "runs": worker.runs,
         }
-        for worker, registration, fields in embassy.roster.everyone()
+        for worker, registration, fields in services.runner_registry.list_runners()
     ]
 
 
@@ -253,18 +255,18 @@ async def deregister_runner(
     self_: Annotated[bool, Query(alias="self", description="It is the runner itself that leaves.")] = False,
 ) -> Response:
     """By itself it is gone at once, and what it holds goes to others. By others it is told so with its next poll."""
-    embassy, service = get_services(request), get_service(request)
+    services, service = get_services(request), get_service(request)
     if not is_runner_id(runner_id):
         raise NotFound("Runner not found")
-    look = await service.call_in_thread(embassy.roster.known, runner_id)
-    check_owner(caller, look)
+    snapshot = await service.call_in_thread(services.runner_registry.find_snapshot, runner_id)
+    check_owner(caller, snapshot)
     if self_:
-        await service.call_in_thread(embassy.roster.leave, runner_id)
-        told = "Runner deregistered"
+        await service.call_in_thread(services.runner_registry.deregister, runner_id)
+        message = "Runner deregistered"
     else:
-        await service.call_in_thread(embassy.roster.dismiss, runner_id)
-        embassy.lobby.call_runner(runner_id)
-        told = "Runner marked for deregistration"
+        await service.call_in_thread(services.runner_registry.mark_deregistered, runner_id)
+        services.waiting_polls.wake_runner(runner_id)
+        message = "Runner marked for deregistration"
     return JSONResponse(
-        {"ok": True, "message": told, "initiated_by": SELF_INITIATED if self_ else EXTERNALLY_INITIATED}
+        {"ok": True, "message": message, "initiated_by": SELF_INITIATED if self_ else EXTERNALLY_INITIATED}
     )

@@ -15,7 +15,7 @@ from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.server.thread_pool import CallInThread
 
-LIVENESS_BEAT_MS = 1000
+LIVENESS_INTERVAL_MS = 1000
 LIVENESS_TIMEOUT_MS = 4000
 """How long a server counts as there after it last said so: several beats, one of which may be slow."""
 LIVENESS_PARTITION = 0
@@ -27,19 +27,19 @@ class ServerLiveness:
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
         self.server = f"server-{new_nonce()}"
-        self._said_at_ms = -LIVENESS_BEAT_MS
-        self._holding = 0
-        self._beating: asyncio.Task[None] | None = None
+        self._announced_at_ms = -LIVENESS_INTERVAL_MS
+        self._polls_held = 0
+        self._task: asyncio.Task[None] | None = None
 
-    def say(self) -> None:
+    def announce(self) -> None:
         """Say that this server is there, unless it has just been said."""
-        if monotonic_ms() - self._said_at_ms >= LIVENESS_BEAT_MS:
+        if monotonic_ms() - self._announced_at_ms >= LIVENESS_INTERVAL_MS:
             self.store.call(
                 "dialect/set_fields", LIVENESS_PARTITION, "runner", LIVENESS_TIMEOUT_MS, self.server, "here", "1"
             )
-            self._said_at_ms = monotonic_ms()
+            self._announced_at_ms = monotonic_ms()
 
-    def is_there(self, server: str) -> bool:
+    def is_alive(self, server: str) -> bool:
         """Whether a server was there some seconds ago. This one always is."""
         if server == self.server:
             return True
@@ -47,23 +47,23 @@ class ServerLiveness:
             self.store.connection.command("EXISTS", self.store.key(LIVENESS_PARTITION, "dialect_runner", server))
         )
 
-    async def hold(self, elsewhere: CallInThread) -> None:
+    async def begin_poll(self, call_in_thread: CallInThread) -> None:
         """A poll begins to be held here."""
-        self._holding += 1
-        if self._beating is None:
-            self._beating = asyncio.create_task(self._beat(elsewhere))
+        self._polls_held += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._announce_periodically(call_in_thread))
         with suppress(AgentqError):  # the store is away, and with it every note
-            await elsewhere(self.say)
+            await call_in_thread(self.announce)
 
-    def release(self) -> None:
+    def end_poll(self) -> None:
         """A poll has ended."""
-        self._holding -= 1
+        self._polls_held -= 1
 
-    async def _beat(self, elsewhere: CallInThread) -> None:
+    async def _announce_periodically(self, call_in_thread: CallInThread) -> None:
         try:
-            while self._holding:
-                await asyncio.sleep(LIVENESS_BEAT_MS / 1000)
+            while self._polls_held:
+                await asyncio.sleep(LIVENESS_INTERVAL_MS / 1000)
                 with suppress(AgentqError):  # said again a second later
-                    await elsewhere(self.say)
+                    await call_in_thread(self.announce)
         finally:
-            self._beating = None
+            self._task = None

@@ -35,9 +35,9 @@ class GivenRun:
 
     run: str
     session: str
-    told_at_ms: int
+    stop_ordered_at_ms: int
     """When the runner was last told to stop it; 0 if never."""
-    times: int
+    stops_ordered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +49,30 @@ class RunnerSnapshot:
     registration: RunnerRegistration
     fields: Mapping[str, str]
     epochs: tuple[str, ...]
-    registered: bool
+    is_registered: bool
     """Whether it is a worker, in every partition, that nobody has declared lost."""
-    draining: bool
+    is_draining: bool
     """Whether it is to take no more runs, and to leave when it has none."""
     lease_until_ms: int
-    shelf: str
+    blueprints_revision: str
     """The revision of the shelf."""
-    holds: tuple[HeldRun, ...] = ()
-    given: tuple[GivenRun, ...] = ()
+    held_runs: tuple[HeldRun, ...] = ()
+    given_runs: tuple[GivenRun, ...] = ()
 
     @property
     def dialect(self) -> Dialect:
         return self.registration.dialect
 
     @property
-    def leaving(self) -> bool:
+    def is_deregistered(self) -> bool:
         """Whether somebody else has deregistered it, and it is to be told."""
         return "deregistered" in self.fields
 
 
 def parse_snapshot(runner: str, replies: Sequence[Any], home: int) -> RunnerSnapshot | None:
     """A runner as the partitions tell of it, of which one is its own; None if nobody knows it."""
-    told = replies[home]
-    fields = dict(_pair_fields(told[HEAD_LENGTH : HEAD_LENGTH + 2 * told[HEAD_LENGTH - 1]]))
+    home_reply = replies[home]
+    fields = dict(_pair_fields(home_reply[HEAD_LENGTH : HEAD_LENGTH + 2 * home_reply[HEAD_LENGTH - 1]]))
     if "body" not in fields:
         return None
     holds = tuple(
@@ -80,7 +80,7 @@ def parse_snapshot(runner: str, replies: Sequence[Any], home: int) -> RunnerSnap
     )
     return RunnerSnapshot(
         runner,
-        int(told[0]),
+        int(home_reply[0]),
         _parse_registration(fields["body"]),
         fields,
         tuple(reply[2] for reply in replies),
@@ -115,6 +115,6 @@ def _parse_given_runs(fields: Mapping[str, str]) -> list[GivenRun]:
     found = []
     for name, value in fields.items():
         if name.startswith(GIVEN_PREFIX):
-            session, told, times = value.split(" ")
-            found.append(GivenRun(name.removeprefix(GIVEN_PREFIX), session, int(told), int(times)))
+            session, ordered_at_ms, times = value.split(" ")
+            found.append(GivenRun(name.removeprefix(GIVEN_PREFIX), session, int(ordered_at_ms), int(times)))
     return found

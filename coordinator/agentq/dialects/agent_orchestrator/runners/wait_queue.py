@@ -41,136 +41,136 @@ log = logging.getLogger("agentq.server")
 class WaitingPoll:
     """One runner that waits."""
 
-    __slots__ = ("_bell", "called", "runner", "superseded", "who")
+    __slots__ = ("_wakeup", "identity", "runner", "superseded", "woken_for")
 
     def __init__(self, runner: str) -> None:
         self.runner = runner
-        self.who: WorkerIdentity | None = None
+        self.identity: WorkerIdentity | None = None
         """The worker that it is; None until that was looked up."""
-        self.called = ""
+        self.woken_for = ""
         """The lane that it was called for, or `*` for anything; empty if it was not."""
         self.superseded = False
         """The runner polls anew: this poll is of nobody any more."""
-        self._bell: asyncio.Future[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
 
     @property
-    def waits(self) -> bool:
-        return self._bell is not None
+    def is_waiting(self) -> bool:
+        return self._wakeup is not None
 
     async def wait(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
         """Wait to be called, or for one of the others; whether it was called."""
-        if not (self.called or self.superseded or any(other.done() for other in others)):
-            self._bell = asyncio.get_running_loop().create_future()
+        if not (self.woken_for or self.superseded or any(other.done() for other in others)):
+            self._wakeup = asyncio.get_running_loop().create_future()
             try:
-                await asyncio.wait({self._bell, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({self._wakeup, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                self._bell = None
-        return bool(self.called)
+                self._wakeup = None
+        return bool(self.woken_for)
 
-    def call(self, lane: str) -> None:
-        self.called = lane
-        self.rouse()
+    def wake(self, lane: str) -> None:
+        self.woken_for = lane
+        self.end_wait()
 
-    def rouse(self) -> None:
-        if self._bell is not None and not self._bell.done():
-            self._bell.set_result(None)
+    def end_wait(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
 
 class PollWaitQueue(EventFollower):
     """Everybody who waits in this process. To be used on its loop alone."""
 
-    def __init__(self, store: NamespaceStore, tides: EventHub, elsewhere: CallInThread) -> None:
+    def __init__(self, store: NamespaceStore, event_hub: EventHub, call_in_thread: CallInThread) -> None:
         self.store = store
-        super().__init__(tides, elsewhere)
-        self._places: OrderedDict[str, WaitingPoll] = OrderedDict()
-        self._serves: dict[tuple[str, str], bool] = {}
+        super().__init__(event_hub, call_in_thread)
+        self._polls: OrderedDict[str, WaitingPoll] = OrderedDict()
+        self._serves_cache: dict[tuple[str, str], bool] = {}
 
     @contextmanager
-    def place(self, runner: str) -> Iterator[WaitingPoll]:
+    def enter(self, runner: str) -> Iterator[WaitingPoll]:
         """Stand in the line. A second poll of the same runner takes the place of the first."""
-        before = self._places.pop(runner, None)
+        before = self._polls.pop(runner, None)
         if before is not None:
             before.superseded = True
-            before.rouse()
-        place = self._places[runner] = WaitingPoll(runner)
+            before.end_wait()
+        poll = self._polls[runner] = WaitingPoll(runner)
         try:
-            yield place
+            yield poll
         finally:
-            if self._places.get(runner) is place:
-                del self._places[runner]
-            if place.called not in ("", "*"):
-                self.call(place.called)
+            if self._polls.get(runner) is poll:
+                del self._polls[runner]
+            if poll.woken_for not in ("", "*"):
+                self.wake_for_lane(poll.woken_for)
 
-    def has(self, runner: str) -> bool:
+    def contains(self, runner: str) -> bool:
         """Whether a runner stands in the line."""
-        return runner in self._places
+        return runner in self._polls
 
-    def call(self, lane: str) -> None:
+    def wake_for_lane(self, lane: str) -> None:
         """A run waits in a lane: call the first that serves it and has not been called."""
-        for place in self._places.values():
-            if place.who is None:
-                place.call("*")
-            elif not place.called and self._may_serve(place.who, lane):
-                self._places.move_to_end(place.runner)
-                place.call(lane)
+        for place in self._polls.values():
+            if place.identity is None:
+                place.wake("*")
+            elif not place.woken_for and self._may_serve(place.identity, lane):
+                self._polls.move_to_end(place.runner)
+                place.wake(lane)
                 return
 
-    def call_runner(self, runner: str) -> None:
+    def wake_runner(self, runner: str) -> None:
         """There is something to tell this runner."""
-        place = self._places.get(runner)
+        place = self._polls.get(runner)
         if place is not None:
-            place.call("*")
+            place.wake("*")
 
-    def call_all(self) -> None:
+    def wake_all(self) -> None:
         """Something has happened, and nobody knows what."""
-        for place in list(self._places.values()):
-            place.call("*")
+        for place in list(self._polls.values()):
+            place.wake("*")
 
-    def _may_serve(self, who: WorkerIdentity, lane: str) -> bool:
-        known = self._serves.get((who.id, lane))
+    def _may_serve(self, identity: WorkerIdentity, lane: str) -> bool:
+        known = self._serves_cache.get((identity.id, lane))
         if known is None:
-            if len(self._serves) >= SERVES_CACHE_MAX:
-                self._serves.clear()
-            known = self._serves[who.id, lane] = bool(select_served_lanes(who, [lane]))
+            if len(self._serves_cache) >= SERVES_CACHE_MAX:
+                self._serves_cache.clear()
+            known = self._serves_cache[identity.id, lane] = bool(select_served_lanes(identity, [lane]))
         return known
 
-    def forget(self, runner: str) -> None:
+    def forget_lanes(self, runner: str) -> None:
         """A runner has changed."""
-        for key in [key for key in self._serves if key[0] == runner]:
-            del self._serves[key]
+        for key in [key for key in self._serves_cache if key[0] == runner]:
+            del self._serves_cache[key]
 
     async def follow(self) -> None:
-        with self.tides.watch_all(EVENT_CAPACITY) as watch:
-            self.call_all()
-            while not self.tides.closing:
-                news = await watch.next(WATCH_TIMEOUT_S)
-                if news.missed:
-                    self.call_all()
+        with self.event_hub.watch_all(EVENT_CAPACITY) as watch:
+            self.wake_all()
+            while not self.event_hub.closing:
+                batch = await watch.next(WATCH_TIMEOUT_S)
+                if batch.missed:
+                    self.wake_all()
                 try:
-                    await self._tell(news.events)
+                    await self._wake_for_events(batch.events)
                 except AgentqError as fault:
                     # What became pending is not known: everybody looks for themselves.
                     log.warning("the lobby lost its place", extra={"fields": {"error": str(fault)}})
-                    self.call_all()
-                if not any(place.waits for place in self._places.values()):
+                    self.wake_all()
+                if not any(place.is_waiting for place in self._polls.values()):
                     await asyncio.sleep(BATCH_WINDOW_S)
-        self.call_all()
+        self.wake_all()
 
-    async def _tell(self, events: Sequence[Event]) -> None:
+    async def _wake_for_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if event.event == "scripts_changed":
-                self.call_all()
+                self.wake_all()
             # It has something to stop; or a run that it held has left its hands, and there is room for another.
             if event.worker and (event.event == "stop_ordered" or event.state not in HELD_STATES):
-                self.call_runner(event.worker)
-        pending = [event.run for event in events if event.state is State.PENDING] if self._places else []
+                self.wake_runner(event.worker)
+        pending = [event.run for event in events if event.state is State.PENDING] if self._polls else []
         for at in range(0, len(pending), RUNS_PER_CALL):
-            for lane in await self._elsewhere(self._lanes, pending[at : at + RUNS_PER_CALL]):
-                self.call(lane)
+            for lane in await self._call_in_thread(self._read_lanes, pending[at : at + RUNS_PER_CALL]):
+                self.wake_for_lane(lane)
 
-    def _lanes(self, runs: Sequence[str]) -> list[str]:
+    def _read_lanes(self, runs: Sequence[str]) -> list[str]:
         """The lanes that these runs wait in, those that still do."""
         key = self.store.key
-        asked = [("HMGET", key(partition_of(run), "run", run), "state", "lane") for run in runs]
-        found = self.store.connection.commands(asked)
+        commands = [("HMGET", key(partition_of(run), "run", run), "state", "lane") for run in runs]
+        found = self.store.connection.commands(commands)
         return [lane for state, lane in found if state == State.PENDING]

@@ -20,29 +20,33 @@ CHILDREN_MAX = 200
 class ChildRuns:
     """Knows the runs that were asked for by a session."""
 
-    def __init__(self, conversing: DialectSessionStore) -> None:
-        self.conversing = conversing
-        self.store = conversing.store
+    def __init__(self, session_store: DialectSessionStore) -> None:
+        self.session_store = session_store
+        self.store = session_store.store
 
     def add(self, parent: str, run_id: str) -> None:
         """Note a run before it is submitted; those that have ended meanwhile are forgotten."""
-        if not self.conversing.exists(parent):
+        if not self.session_store.exists(parent):
             return
-        known = self._of(parent)
-        ended = {f"{CHILD_PREFIX}{each}": "" for each, lives in zip(known, self._live(known), strict=True) if not lives}
+        known = self._list_children(parent)
+        ended = {
+            f"{CHILD_PREFIX}{each}": "" for each, lives in zip(known, self._are_live(known), strict=True) if not lives
+        }
         if len(known) - len(ended) < CHILDREN_MAX:
-            self.conversing.note(parent, **ended, **{f"{CHILD_PREFIX}{run_id}": "1"})
+            self.session_store.set_fields(parent, **ended, **{f"{CHILD_PREFIX}{run_id}": "1"})
 
-    def waited_for(self, sessions: Iterable[str]) -> int:
+    def count_waiting_parents(self, sessions: Iterable[str]) -> int:
         """How many of these sessions have a child that has not ended."""
-        return sum(any(self._live(self._of(session))) for session in sessions if session)
+        return sum(any(self._are_live(self._list_children(session))) for session in sessions if session)
 
-    def _of(self, session: str) -> list[str]:
+    def _list_children(self, session: str) -> list[str]:
         return [
-            name.removeprefix(CHILD_PREFIX) for name in self.conversing.about(session) if name.startswith(CHILD_PREFIX)
+            name.removeprefix(CHILD_PREFIX)
+            for name in self.session_store.read_fields(session)
+            if name.startswith(CHILD_PREFIX)
         ]
 
-    def _live(self, runs: list[str]) -> list[bool]:
-        asked = [("HGET", self.store.key(partition_of(run), "run", run), "state") for run in runs]
-        states = self.store.connection.commands(asked) if asked else []
+    def _are_live(self, runs: list[str]) -> list[bool]:
+        commands = [("HGET", self.store.key(partition_of(run), "run", run), "state") for run in runs]
+        states = self.store.connection.commands(commands) if commands else []
         return [state is not None and State(state) not in TERMINAL_STATES for state in states]

@@ -39,38 +39,40 @@ async def list_all_events(
     request: Request, caller: Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))], session_id: str
 ) -> Response:
     """All of it, the oldest first. `/sessions/{session_id}/events` has the same in pages, and 404."""
-    embassy = get_services(request)
+    services = get_services(request)
 
     def look() -> list[Fields]:
-        if not embassy.conversing.exists(session_id):
+        if not services.session_store.exists(session_id):
             return []
-        return _read_all_events(embassy.conversing, embassy.attending.permitted(session_id, caller.bound))
+        return _read_all_events(
+            services.session_store, services.executor_reports.get_permitted_name(session_id, caller.bound)
+        )
 
     return responses.json_response({"events": await get_service(request).call_in_thread(look)})
 
 
-def _read_all_events(conversing: DialectSessionStore, session: str) -> list[Fields]:
+def _read_all_events(session_store: DialectSessionStore, session: str) -> list[Fields]:
     """Every event that is kept of a session, as clients read them that know of no pages."""
     found, after, size = list[Fields](), "", 0
     while size < PAGE_BYTES_MAX:
-        told, last = conversing.told(session, after)
-        found += ({**each.event, "id": each.id, "run_id": each.run or None} for each in told)
+        events, last = session_store.read_events(session, after)
+        found += ({**each.event, "id": each.id, "run_id": each.run or None} for each in events)
         if last is None:
             break
-        after, size = last, size + sum(len(str(each.event)) for each in told)
+        after, size = last, size + sum(len(str(each.event)) for each in events)
     return found
 
 
 @router.post("/events", summary="Tell what happens in a session that the body names")
 async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Response:
     """`session_start` begins a session that is not there yet; all else is of one that is."""
-    embassy, fields = get_services(request), await read_fields(request)
+    services, fields = get_services(request), await read_fields(request)
 
     def take() -> None:
         named = str(fields.get("session_id") or "")
-        if fields.get("event_type") == SESSION_START_EVENT and not embassy.conversing.exists(named):
-            embassy.attending.begin(fields, caller.bound)
-        embassy.attending.tell(named, fields, caller.bound)
+        if fields.get("event_type") == SESSION_START_EVENT and not services.session_store.exists(named):
+            services.executor_reports.begin_session(fields, caller.bound)
+        services.executor_reports.append_event(named, fields, caller.bound)
 
     await get_service(request).call_in_thread(take)
     return JSONResponse({"ok": True})
@@ -79,47 +81,49 @@ async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Res
 @router.websocket("/ws")
 async def follow_sessions_ws(socket: WebSocket, caller: Annotated[Principal, require_scope("read")]) -> None:  # noqa: ARG001
     """What happens in sessions, as messages: `{"type": …}`, the first of them `init` with all that there are."""
-    service, embassy = get_service(socket), get_services(socket)
+    service, services = get_service(socket), get_services(socket)
     places = await service.feed.positions(None)
     await socket.accept()
-    await run_until_disconnect(socket, _send_events(service, embassy, socket, places))
+    await run_until_disconnect(socket, _send_events(service, services, socket, places))
 
 
 class SessionMessages:
     """What one client has been told. It knows a session once that was created, and passes over changes of others."""
 
-    def __init__(self, listed: SessionLister) -> None:
-        self.listed = listed
-        self.conversing = listed.conversing
+    def __init__(self, session_lister: SessionLister) -> None:
+        self.session_lister = session_lister
+        self.session_store = session_lister.session_store
         self._shown: set[str] = set()
 
-    def beginning(self) -> list[Fields]:
+    def build_init(self) -> list[Fields]:
         """The sessions that there are."""
-        name, body = event_stream.build_init_event(self.listed, None)
+        name, body = event_stream.build_init_event(self.session_lister, None)
         self._shown = {each["session_id"] for each in body["sessions"]}
         return [{"type": name, **body}]
 
-    def following(self, items: list[Any]) -> list[Fields]:
+    def translate(self, items: list[Any]) -> list[Fields]:
         """What is told of some events of ours."""
-        tellings = (
-            telling for _, some in event_stream.translate_events(self.conversing, items, None) for telling in some
+        named_events = (
+            telling for _, some in event_stream.translate_events(self.session_store, items, None) for telling in some
         )
-        return [message for name, body in tellings for message in self._messages(name, body)]
+        return [message for name, body in named_events for message in self._translate_event(name, body)]
 
-    def _messages(self, name: str, body: Fields) -> Iterator[Fields]:
+    def _translate_event(self, name: str, body: Fields) -> Iterator[Fields]:
         if name == "session_deleted":
             self._shown.discard(body["session_id"])
             yield {"type": name, **body}
         elif name == "event":
             session = str(body["data"].get("session_id"))
-            if session not in self._shown and self.conversing.exists(session):
-                yield from self._session(self.conversing.fields(str(self.conversing.resolve(session))))
+            if session not in self._shown and self.session_store.exists(session):
+                yield from self._translate_session(
+                    self.session_store.describe(str(self.session_store.resolve(session)))
+                )
             yield {"type": name, **body}
         elif "session" in body:
-            yield from self._session(body["session"])
+            yield from self._translate_session(body["session"])
 
-    def _session(self, read: Fields) -> Iterator[Fields]:
-        session = self.conversing.begun(read["session_name"], read["status"])
+    def _translate_session(self, read: Fields) -> Iterator[Fields]:
+        session = self.session_store.describe_visible(read["session_name"], read["status"])
         if session is None:
             return
         new = session["session_id"] not in self._shown
@@ -128,25 +132,25 @@ class SessionMessages:
 
 
 async def _send_events(
-    service: ServerService, embassy: DialectServices, socket: WebSocket, places: dict[int, str]
+    service: ServerService, services: DialectServices, socket: WebSocket, places: dict[int, str]
 ) -> None:
-    standing, line = TokenRecheck(socket), SessionMessages(embassy.session_list)
+    recheck, messages = TokenRecheck(socket), SessionMessages(services.session_lister)
     with service.feed.reader(EventFilter(), places) as reader:
-        await _send_messages(socket, await service.call_in_thread(line.beginning))
+        await _send_messages(socket, await service.call_in_thread(messages.build_init))
         while not service.event_hub.closing:
             try:
                 batch = await reader.next(KEEPALIVE_S)
-                again = await service.call_in_thread(line.beginning) if batch.gap else []
-                told = await service.call_in_thread(line.following, batch.items)
+                init = await service.call_in_thread(messages.build_init) if batch.gap else []
+                translated = await service.call_in_thread(messages.translate, batch.items)
             except (Unreachable, TryLater):
                 await asyncio.sleep(event_stream.OUTAGE_PAUSE_MS / 1000)
                 continue
             try:
-                await standing.check()
+                await recheck.check()
             except NotAllowed as refused:
                 await socket.close(1008, str(refused)[:120])
                 return
-            await _send_messages(socket, [*again, *told])
+            await _send_messages(socket, [*init, *translated])
     await socket.close(1001, "the server ends; come back")
 
 

@@ -57,85 +57,89 @@ def format_event_id(place: str, name: str) -> str:
 
 
 async def stream_sessions(
-    service: ServerService, listed: SessionLister, places: Positions, session: str | None, *, init: bool
+    service: ServerService, session_lister: SessionLister, places: Positions, session: str | None, *, init: bool
 ) -> AsyncGenerator[str]:
     """What happens in all sessions, or in one, from these places on; first, if asked for, what there is."""
-    conversing = listed.conversing
+    session_store = session_lister.session_store
     with service.feed.reader(EventFilter(), places) as reader:
         yield sse.format_opening()
         if init:
-            yield _format_event(await service.call_in_thread(build_init_event, listed, session), reader.position)
+            yield _format_event(
+                await service.call_in_thread(build_init_event, session_lister, session), reader.position
+            )
         quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
         while not service.event_hub.closing:
             try:
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
-                told = await service.call_in_thread(translate_events, conversing, batch.items, session)
+                translated = await service.call_in_thread(translate_events, session_store, batch.items, session)
                 if batch.gap:
                     # What the client has missed is gone: it is told everything there is, as in the beginning.
-                    yield _format_event(await service.call_in_thread(build_init_event, listed, session), batch.position)
+                    yield _format_event(
+                        await service.call_in_thread(build_init_event, session_lister, session), batch.position
+                    )
             except (Unreachable, TryLater):
                 yield ": heartbeat\n\n"
                 await asyncio.sleep(OUTAGE_PAUSE_MS / 1000)
                 continue
-            for place, tellings in told:
-                yield "".join(_format_event(each, place if each is tellings[-1] else "") for each in tellings)
-            if told or monotonic_ms() >= quiet_at_ms:
+            for place, named_events in translated:
+                yield "".join(_format_event(each, place if each is named_events[-1] else "") for each in named_events)
+            if translated or monotonic_ms() >= quiet_at_ms:
                 quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
-                if not told:
+                if not translated:
                     yield ": heartbeat\n\n"
 
 
-def _format_event(telling: NamedEvent, place: str) -> str:
-    name, body = telling
+def _format_event(named_event: NamedEvent, place: str) -> str:
+    name, body = named_event
     return sse.format_event(json.dumps(body), name=name, event_id=format_event_id(place, name) if place else "")
 
 
-def build_init_event(listed: SessionLister, session: str | None) -> NamedEvent:
+def build_init_event(session_lister: SessionLister, session: str | None) -> NamedEvent:
     """The sessions that there are, or one of them, as the first message has it."""
     if session is not None:
-        conversing = listed.conversing
-        return "init", {"sessions": [conversing.fields(session)] if conversing.exists(session) else []}
-    return "init", {"sessions": listed.whole()}
+        session_store = session_lister.session_store
+        return "init", {"sessions": [session_store.describe(session)] if session_store.exists(session) else []}
+    return "init", {"sessions": session_lister.list_all()}
 
 
 def translate_events(
-    conversing: DialectSessionStore, items: list[Any], session: str | None
+    session_store: DialectSessionStore, items: list[Any], session: str | None
 ) -> list[tuple[str, list[NamedEvent]]]:
     """What the client is told of each event, with its place."""
     found = []
     for place, item in items:
-        tellings = list(_translate_event(conversing, item.event, session))
-        if tellings:
-            found.append((place, tellings))
+        named_events = list(_translate_event(session_store, item.event, session))
+        if named_events:
+            found.append((place, named_events))
     return found
 
 
-def _translate_event(conversing: DialectSessionStore, event: LocatedEvent, session: str | None) -> list[NamedEvent]:
+def _translate_event(session_store: DialectSessionStore, event: LocatedEvent, session: str | None) -> list[NamedEvent]:
     name, _, entry = event.detail.partition(" ")
     if event.event in ("told", "session_deleted"):
         if session not in (None, name):
             return []
         if event.event == "session_deleted":
             return [("session_deleted", {"session_id": name, "runs_deleted": 0})]
-        told = conversing.told_one(name, entry)
-        return [("event", {"data": {"session_id": name, **told}})] if told is not None else []
+        stored = session_store.read_event(name, entry)
+        return [("event", {"data": {"session_id": name, **stored}})] if stored is not None else []
     if not event.session or session not in (None, event.session) or event.event in IGNORED_EVENTS:
         return []
-    return _translate_run_event(conversing, event)
+    return _translate_run_event(session_store, event)
 
 
-def _translate_run_event(conversing: DialectSessionStore, event: LocatedEvent) -> list[NamedEvent]:
+def _translate_run_event(session_store: DialectSessionStore, event: LocatedEvent) -> list[NamedEvent]:
     try:
-        run, fields = conversing.records.get(event.run), conversing.fields(event.session)
+        run, fields = session_store.run_queries.get(event.run), session_store.describe(event.session)
     except NotFound:
         return []
-    begins = event.event == "submitted" and DialectNotes.of(run.spec).type == START_SESSION
+    begins = event.event == "submitted" and DialectNotes.from_spec(run.spec).type == START_SESSION
     if begins:
         # Its clients wait to see it pending, however soon it was claimed.
         fields |= {"status": PENDING}
-    tellings: list[NamedEvent] = []
+    named_events: list[NamedEvent] = []
     if event.state is State.FAILED:
         body = {"run_id": run.id, "error": describe_error(run), "session_id": fields["session_id"]}
-        tellings.append(("run_failed", body))
-    tellings.append(("session_created" if begins else "session_updated", {"session": fields}))
-    return tellings
+        named_events.append(("run_failed", body))
+    named_events.append(("session_created" if begins else "session_updated", {"session": fields}))
+    return named_events

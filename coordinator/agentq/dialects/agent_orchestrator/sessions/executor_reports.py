@@ -26,8 +26,8 @@ from agentq.dialects.agent_orchestrator.submission import BadDialectRequest
 from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 from agentq.server.http.problems import Denied
 
-FactText = Annotated[str, Field(max_length=CONVERSATION_FACT_CHARACTERS)]
-Facts = dict[str, Any]
+SessionFieldText = Annotated[str, Field(max_length=CONVERSATION_FACT_CHARACTERS)]
+ResponseFields = dict[str, Any]
 BodyModel = TypeVar("BodyModel", bound=BaseModel)
 
 
@@ -48,7 +48,7 @@ class SessionBindBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    executor_session_id: FactText
+    executor_session_id: SessionFieldText
     hostname: BoundedText | None = None
     executor_profile: BoundedText | None = None
     executor_type: BoundedText | None = None
@@ -62,8 +62,8 @@ class SessionMetadataBody(BaseModel):
 
     project_dir: BoundedText | None = None
     agent_name: Name | None = None
-    last_resumed_at: FactText | None = None
-    executor_session_id: FactText | None = None
+    last_resumed_at: SessionFieldText | None = None
+    executor_session_id: SessionFieldText | None = None
     executor_profile: BoundedText | None = None
     executor_type: BoundedText | None = None
     hostname: BoundedText | None = None
@@ -92,130 +92,138 @@ class ProcessExitBody(BaseModel):
 class ExecutorReports:
     """Takes what executors say."""
 
-    def __init__(self, roster: RunnerRegistry, conversing: DialectSessionStore, timing: RunnerTiming) -> None:
-        self.roster = roster
-        self.conversing = conversing
+    def __init__(
+        self, runner_registry: RunnerRegistry, session_store: DialectSessionStore, timing: RunnerTiming
+    ) -> None:
+        self.runner_registry = runner_registry
+        self.session_store = session_store
         self.timing = timing
-        self.conversations = AgentConversations(roster.store)
+        self.conversations = AgentConversations(runner_registry.store)
 
-    def begin(self, body: Any, bound_to: str | None) -> Facts:
+    def begin_session(self, body: Any, bound_to: str | None) -> ResponseFields:
         """An executor of dialect A has begun its session, under an id of its own."""
         begun = _parse_body(SessionStartBody, body)
         name = begun.session_name or begun.session_id
-        session = self.conversing.resolve(name)
+        session = self.session_store.resolve(name)
         taken = Duplicate(f"Session '{name}' already exists. Please use a different session name.")
         if session is None:
             # Whoever may speak only of what its runner holds has nothing to begin.
-            self._check(bound_to, None)
+            self._check_token(bound_to, None)
             try:
-                self.conversing.sessions.new(name, begun.agent_name or self.timing.runner_agent, cwd=begun.project_dir)
+                self.session_store.sessions.new(
+                    name, begun.agent_name or self.timing.runner_agent, cwd=begun.project_dir
+                )
             except Duplicate:
                 raise taken from None
             session = name
-        live = self._live(session, bound_to)
-        if self.conversing.about(session).get("given_id", begun.session_id) != begun.session_id:
+        live = self._get_live_turn(session, bound_to)
+        if self.session_store.read_fields(session).get("given_id", begun.session_id) != begun.session_id:
             raise taken
         if begun.session_id != session:
-            self.conversing.give_alias(begun.session_id, session)
-        facts = {
+            self.session_store.set_alias(begun.session_id, session)
+        fields = {
             "given_id": begun.session_id,
             "project_dir": begun.project_dir,
             "agent_name": begun.agent_name,
             "parent": begun.parent_session_name,
             "dialect": "a",
         }
-        self._bind(session, live, facts, begun.session_id)
-        return {"ok": True, "session": self.conversing.fields(session)}
+        self._record_binding(session, live, fields, begun.session_id)
+        return {"ok": True, "session": self.session_store.describe(session)}
 
-    def bind(self, named: str, body: Any, bound_to: str | None) -> Facts:
+    def bind_session(self, named: str, body: Any, bound_to: str | None) -> ResponseFields:
         """An executor of dialect C has begun."""
-        session, bound = self.conversing.found(named), _parse_body(SessionBindBody, body)
-        live = self._live(session, bound_to)
-        self._bind(session, live, bound.model_dump(), bound.executor_session_id)
-        return {"ok": True, "session": self.conversing.fields(session)}
+        session, bound = self.session_store.get_name(named), _parse_body(SessionBindBody, body)
+        live = self._get_live_turn(session, bound_to)
+        self._record_binding(session, live, bound.model_dump(), bound.executor_session_id)
+        return {"ok": True, "session": self.session_store.describe(session)}
 
-    def _bind(self, session: str, live: RunRecord | None, facts: Mapping[str, str | None], agent_session: str) -> None:
+    def _record_binding(
+        self, session: str, live: RunRecord | None, fields: Mapping[str, str | None], agent_session: str
+    ) -> None:
         """Note where a conversation is, so that its later turns go there."""
-        said = {name: value for name, value in facts.items() if value}
-        said |= {"executor_session_id": agent_session, "bound_at": self.conversing.now()}
+        changes = {name: value for name, value in fields.items() if value}
+        changes |= {"executor_session_id": agent_session, "bound_at": self.session_store.timestamp()}
         if live is not None:
-            said |= {"bound_run": live.id, "bound_by": live.worker}
-        self.conversing.note(session, **said)
+            changes |= {"bound_run": live.id, "bound_by": live.worker}
+        self.session_store.set_fields(session, **changes)
         if live is not None and live.state in HELD_STATES and is_runner_id(live.worker):
-            self._tie(session, live, agent_session)
+            self._bind_conversation(session, live, agent_session)
 
-    def _tie(self, session: str, live: RunRecord, agent_session: str) -> None:
+    def _bind_conversation(self, session: str, live: RunRecord, agent_session: str) -> None:
         try:
-            look = self.roster.look(live.worker)
-            host = self.roster.who(look).labels[HOST_LABEL]
-            if look.registration.hostname and not self.conversing.about(session).get("hostname"):
-                self.conversing.note(session, hostname=look.registration.hostname)
+            snapshot = self.runner_registry.get_snapshot(live.worker)
+            host = self.runner_registry.get_identity(snapshot).labels[HOST_LABEL]
+            if snapshot.registration.hostname and not self.session_store.read_fields(session).get("hostname"):
+                self.session_store.set_fields(session, hostname=snapshot.registration.hostname)
             claim = Claim(live.id, live.fence, "", "")
             self.conversations.bind(claim, agent_session, host=host, movable=False)
         except (Fenced, WrongState, NotFound):
             return  # its run has gone on elsewhere
 
-    def change(self, named: str, body: Any, bound_to: str | None) -> Facts:
+    def change_metadata(self, named: str, body: Any, bound_to: str | None) -> ResponseFields:
         """Change what is known of a session."""
-        session, changed = self.conversing.found(named), _parse_body(SessionMetadataBody, body)
-        self._live(session, bound_to)
-        self.conversing.note(session, **changed.model_dump(exclude_none=True))
-        return {"ok": True, "session": self.conversing.fields(session)}
+        session, changed = self.session_store.get_name(named), _parse_body(SessionMetadataBody, body)
+        self._get_live_turn(session, bound_to)
+        self.session_store.set_fields(session, **changed.model_dump(exclude_none=True))
+        return {"ok": True, "session": self.session_store.describe(session)}
 
-    def tell(self, named: str, body: Any, bound_to: str | None) -> str:
+    def append_event(self, named: str, body: Any, bound_to: str | None) -> str:
         """Something has happened in a session; the id of the event."""
-        session, event = self.conversing.found(named), _parse_body(SessionEventBody, body)
+        session, event = self.session_store.get_name(named), _parse_body(SessionEventBody, body)
         for other in filter(None, (event.session_id, event.session_name)):
-            if self.conversing.resolve(other) != session:
+            if self.session_store.resolve(other) != session:
                 raise BadDialectRequest("session_id in the body is another than in the path")
-        self._live(session, bound_to)
-        return self.conversing.tell(session, event.model_dump(mode="json"))
+        self._get_live_turn(session, bound_to)
+        return self.session_store.append_event(session, event.model_dump(mode="json"))
 
-    def exited(self, named: str, body: Any) -> None:
+    def report_exit(self, named: str, body: Any) -> None:
         """The process that waited for the next turn of a session is gone. Of another runner's it says nothing."""
-        session, exited = self.conversing.found(named), _parse_body(ProcessExitBody, body)
-        self.roster.look(exited.runner_id)
-        last = self.conversing.last_ended(session)
-        if exited.runner_id not in (self.conversing.about(session).get("idle_at"), _find_last_holder(last)):
+        session, exited = self.session_store.get_name(named), _parse_body(ProcessExitBody, body)
+        self.runner_registry.get_snapshot(exited.runner_id)
+        last = self.session_store.get_last_ended_turn(session)
+        if exited.runner_id not in (self.session_store.read_fields(session).get("idle_at"), _find_last_holder(last)):
             return
-        self.conversing.note(
+        self.session_store.set_fields(
             session, idle_run="", idle_at="", exited_as=exited.status, exited_run=last.id if last is not None else ""
         )
 
-    def _live(self, session: str, bound_to: str | None) -> RunRecord | None:
+    def _get_live_turn(self, session: str, bound_to: str | None) -> RunRecord | None:
         """The turn that the session is in; whoever speaks of it is alive, and so is its runner.
 
         `bound_to` is the token of a runner that may speak only of what it holds.
         """
-        live = self.conversing.live(session)
+        live = self.session_store.get_live_turn(session)
         if live is None or live.state not in HELD_STATES or not is_runner_id(live.worker):
-            self._check(bound_to, None)
+            self._check_token(bound_to, None)
             return live
         try:
-            look = self.roster.look(live.worker)
+            snapshot = self.runner_registry.get_snapshot(live.worker)
         except RunnerNotRegistered:
-            self._check(bound_to, None)
+            self._check_token(bound_to, None)
             return live
-        self._check(bound_to, look.fields.get("token", ""))
-        if self.roster.is_worn(look):
-            self.roster.beat(look)
+        self._check_token(bound_to, snapshot.fields.get("token", ""))
+        if self.runner_registry.needs_renewal(snapshot):
+            self.runner_registry.renew_lease(snapshot)
         if live.state is State.CLAIMED:
-            self.roster.queue.start([Claim(live.id, live.fence, "", "")])
+            self.runner_registry.run_verbs.start([Claim(live.id, live.fence, "", "")])
         return live
 
-    def permitted(self, named: str, bound_to: str | None) -> str:
+    def get_permitted_name(self, named: str, bound_to: str | None) -> str:
         """A session that may be looked at: by a runner's token only if that runner has had its last turn."""
-        session = self.conversing.found(named)
+        session = self.session_store.get_name(named)
         if bound_to is not None:
-            run = self.conversing.live(session) or self.conversing.last_ended(session)
+            run = self.session_store.get_live_turn(session) or self.session_store.get_last_ended_turn(session)
             worker = "" if run is None else run.worker or (run.attempts[-1].worker if run.attempts else "")
             try:
-                self._check(bound_to, self.roster.look(worker).fields.get("token", "") if worker else None)
+                self._check_token(
+                    bound_to, self.runner_registry.get_snapshot(worker).fields.get("token", "") if worker else None
+                )
             except RunnerNotRegistered:
-                self._check(bound_to, None)
+                self._check_token(bound_to, None)
         return session
 
-    def _check(self, bound_to: str | None, token: str | None) -> None:
+    def _check_token(self, bound_to: str | None, token: str | None) -> None:
         if bound_to is not None and bound_to != token:
             raise Denied("This token is a runner's, and the session is in no run that this runner holds.")
 

@@ -41,10 +41,10 @@ class ProgressEvent(NamedTuple):
         }
 
 
-def record_progress(store: NamespaceStore, told: Sequence[ProgressEvent]) -> None:
+def record_progress(store: NamespaceStore, events: Sequence[ProgressEvent]) -> None:
     """Keep these as events of their sessions. Told twice in a row one is kept once."""
     rows: list[tuple[int, tuple[CommandArgument, ...]]] = []
-    for each in told:
+    for each in events:
         operation = f"{each.step}/{each.run}/{each.fence}"
         words = (each.session, each.run, operation, json.dumps(each.event()), FOREIGN_RUNNER_MS)
         rows.append((session_partition(store, each.session), words))

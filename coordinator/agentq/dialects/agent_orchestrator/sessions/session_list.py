@@ -16,7 +16,7 @@ from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.dialects.agent_orchestrator.dialect_table import WHOLE_LIST_MAX
 from agentq.dialects.agent_orchestrator.runners.registry import RunnerRegistry
 from agentq.dialects.agent_orchestrator.sessions.session_status import (
-    SessionFacts,
+    SessionFields,
     StatusTurn,
     derive_status,
     is_session_visible,
@@ -29,75 +29,75 @@ Fields = dict[str, Any]
 class SessionLister:
     """Lists sessions in the fields of the dialects."""
 
-    def __init__(self, roster: RunnerRegistry, conversing: DialectSessionStore) -> None:
-        self.roster = roster
-        self.conversing = conversing
-        self.store = conversing.store
+    def __init__(self, runner_registry: RunnerRegistry, session_store: DialectSessionStore) -> None:
+        self.runner_registry = runner_registry
+        self.session_store = session_store
+        self.store = session_store.store
 
-    def whole(self, bound_to: str | None = None) -> list[Fields]:
+    def list_all(self, bound_to: str | None = None) -> list[Fields]:
         """Every session that its protocol shows, the last used first. `bound_to` is the token of a runner, which sees
         only those that it has been in.
         """
         found, seen, size, cursor = list[Fields](), 0, 0, None
         while True:
-            shelf = self.conversing.sessions.list(limit=min(LIST_A_CALL, WHOLE_LIST_MAX - seen), cursor=cursor)
-            for told in self._shown(shelf.sessions, bound_to):
-                found.append(told)
-                size += sum(len(value) for value in told.values() if isinstance(value, str))
-            seen, cursor = seen + len(shelf.sessions), shelf.cursor
+            page = self.session_store.sessions.list(limit=min(LIST_A_CALL, WHOLE_LIST_MAX - seen), cursor=cursor)
+            for described in self._describe_visible(page.sessions, bound_to):
+                found.append(described)
+                size += sum(len(value) for value in described.values() if isinstance(value, str))
+            seen, cursor = seen + len(page.sessions), page.cursor
             if cursor is None or seen >= WHOLE_LIST_MAX or size > RESPONSE_BYTES:
                 return found
 
-    def _shown(self, sessions: Sequence[SessionRecord], bound_to: str | None) -> Iterable[Fields]:
-        abouts = self._abouts(sessions)
-        turns = self._turns(each for session in sessions for each in (session.live, session.last) if each)
+    def _describe_visible(self, sessions: Sequence[SessionRecord], bound_to: str | None) -> Iterable[Fields]:
+        session_fields = self._read_fields(sessions)
+        turns = self._read_turns(each for session in sessions for each in (session.live, session.last) if each)
         if bound_to is not None:
-            sessions, abouts = self._owned(sessions, abouts, turns, bound_to)
-        for session, about in zip(sessions, abouts, strict=True):
-            status = self._status(session, about, turns)
-            if is_session_visible(about, status):
-                yield self.conversing.also(session.name, about, session, status)
+            sessions, session_fields = self._select_owned(sessions, session_fields, turns, bound_to)
+        for session, fields in zip(sessions, session_fields, strict=True):
+            status = self._status(session, fields, turns)
+            if is_session_visible(fields, status):
+                yield self.session_store.describe_record(session.name, fields, session, status)
 
-    def _abouts(self, sessions: Sequence[SessionRecord]) -> list[SessionFacts]:
+    def _read_fields(self, sessions: Sequence[SessionRecord]) -> list[SessionFields]:
         key = self.store.key
-        asked = [
+        commands = [
             ("HGETALL", key(session_partition(self.store, each.name), "dialect_fields", each.name)) for each in sessions
         ]
-        return [pairs_to_dict(flat) for flat in self.store.connection.commands(asked)]
+        return [pairs_to_dict(flat) for flat in self.store.connection.commands(commands)]
 
-    def _turns(self, runs: Iterable[str]) -> dict[str, tuple[StatusTurn, str]]:
+    def _read_turns(self, runs: Iterable[str]) -> dict[str, tuple[StatusTurn, str]]:
         """The turns that are there still, each with its worker."""
         ids, key = list(dict.fromkeys(runs)), self.store.key
-        asked = [("HMGET", key(partition_of(each), "run", each), "state", "stop_at_ms", "worker") for each in ids]
-        replies = self.store.connection.commands(asked)
+        commands = [("HMGET", key(partition_of(each), "run", each), "state", "stop_at_ms", "worker") for each in ids]
+        replies = self.store.connection.commands(commands)
         return {
             run: (StatusTurn(run, State(state), bool(stop)), worker or "")
             for run, (state, stop, worker) in zip(ids, replies, strict=True)
             if state is not None
         }
 
-    def _owned(
+    def _select_owned(
         self,
         sessions: Sequence[SessionRecord],
-        abouts: Sequence[SessionFacts],
+        session_fields: Sequence[SessionFields],
         turns: dict[str, tuple[StatusTurn, str]],
         bound_to: str,
-    ) -> tuple[list[SessionRecord], list[SessionFacts]]:
+    ) -> tuple[list[SessionRecord], list[SessionFields]]:
         """The sessions that a runner of this token has begun, or is in."""
         places = [
             {about.get("bound_by", ""), turns[session.live][1] if session.live in turns else ""}
-            for session, about in zip(sessions, abouts, strict=True)
+            for session, about in zip(sessions, session_fields, strict=True)
         ]
         runners = sorted({runner for place in places for runner in place if runner})
-        looks = self.roster.look_all(runners) if runners else []
-        own = {look.runner for look in looks if look is not None and look.fields.get("token", "") == bound_to}
+        snapshots = self.runner_registry.read_snapshots(runners) if runners else []
+        own = {look.runner for look in snapshots if look is not None and look.fields.get("token", "") == bound_to}
         kept = [place for place, of_it in enumerate(places) if of_it & own]
-        return [sessions[place] for place in kept], [abouts[place] for place in kept]
+        return [sessions[place] for place in kept], [session_fields[place] for place in kept]
 
-    def _status(self, session: SessionRecord, about: SessionFacts, turns: dict[str, tuple[StatusTurn, str]]) -> str:
+    def _status(self, session: SessionRecord, fields: SessionFields, turns: dict[str, tuple[StatusTurn, str]]) -> str:
         live = turns[session.live][0] if session.live in turns else None
         last = turns[session.last][0] if session.last in turns else None
         is_known = last is not None and last.state in TERMINAL_STATES
         if (live is not None and live.state not in HELD_STATES) or (live is None and session.last and not is_known):
-            return self.conversing.status_of(session.name, about)  # it follows from a turn before these
-        return derive_status(about, live, lambda: last if is_known else None)
+            return self.session_store.read_status(session.name, fields)  # it follows from a turn before these
+        return derive_status(fields, live, lambda: last if is_known else None)

@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 @router.get("/sessions/by-name/{session_name}", summary="A session by its name")
 async def get_session_by_name(request: Request, caller: ReadPrincipal, session_name: str) -> Response:
-    embassy = get_services(request)
+    services = get_services(request)
 
     def look() -> dict[str, Any]:
-        session = embassy.attending.permitted(session_name, caller.bound)
-        fields = embassy.conversing.begun(session)
+        session = services.executor_reports.get_permitted_name(session_name, caller.bound)
+        fields = services.session_store.describe_visible(session)
         if fields is None:
             raise NotFound("Session not found")
         return fields
@@ -53,35 +53,37 @@ async def get_session_by_name(request: Request, caller: ReadPrincipal, session_n
 
 @router.get("/sessions/{session_id}/status", summary="The status of a session; `not_existent` of one that is not there")
 async def get_session_status(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
-    embassy = get_services(request)
+    services = get_services(request)
 
     def look() -> str:
-        if embassy.conversing.exists(session_id):
-            embassy.attending.permitted(session_id, caller.bound)
-        return embassy.conversing.status(session_id)
+        if services.session_store.exists(session_id):
+            services.executor_reports.get_permitted_name(session_id, caller.bound)
+        return services.session_store.read_visible_status(session_id)
 
     return JSONResponse({"status": await get_service(request).call_in_thread(look)})
 
 
 @router.get("/sessions/{session_id}/result", summary="The newest result of a session")
 async def get_session_result(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
-    embassy = get_services(request)
+    services = get_services(request)
 
     def look() -> dict[str, Any]:
-        return embassy.conversing.result(embassy.attending.permitted(session_id, caller.bound))
+        return services.session_store.read_result(
+            services.executor_reports.get_permitted_name(session_id, caller.bound)
+        )
 
     return responses.json_response(await get_service(request).call_in_thread(look))
 
 
 @router.get("/sessions/{session_id}/affinity", summary="Where the conversation of a session is")
 async def get_session_affinity(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
-    conversing, attending = get_services(request).conversing, get_services(request).attending
+    session_store, executor_reports = get_services(request).session_store, get_services(request).executor_reports
 
     def look() -> dict[str, Any]:
-        session = attending.permitted(session_id, caller.bound)
-        about = conversing.about(session)
-        kept = {name: about.get(name) or None for name in find_dialect(about.get("dialect")).affinity}
-        return {"affinity": {"session_id": about.get("given_id") or session, **kept}}
+        session = executor_reports.get_permitted_name(session_id, caller.bound)
+        fields = session_store.read_fields(session)
+        kept = {name: fields.get(name) or None for name in find_dialect(fields.get("dialect")).affinity_fields}
+        return {"affinity": {"session_id": fields.get("given_id") or session, **kept}}
 
     return responses.json_response(await get_service(request).call_in_thread(look))
 
@@ -98,11 +100,13 @@ async def list_session_events(
     limit: Annotated[int, Query(ge=1, le=EVENTS_PER_PAGE, description="At most so many.")] = EVENTS_PER_PAGE,
 ) -> Response:
     """A page of them; `next` is null on the last."""
-    conversing, attending = get_services(request).conversing, get_services(request).attending
+    session_store, executor_reports = get_services(request).session_store, get_services(request).executor_reports
 
     def look() -> dict[str, Any]:
-        told, last = conversing.told(attending.permitted(session_id, caller.bound), after, limit)
-        page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in told]
+        events, last = session_store.read_events(
+            executor_reports.get_permitted_name(session_id, caller.bound), after, limit
+        )
+        page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in events]
         return {"events": page, "next": last}
 
     return responses.json_response(await get_service(request).call_in_thread(look))
@@ -111,15 +115,19 @@ async def list_session_events(
 @router.post("/sessions/{session_id}/events", status_code=201, summary="Tell what happens in a session")
 async def report_event(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
     fields = await read_fields(request)
-    told = await _take_report(request, get_services(request).attending.tell, session_id, fields, caller.bound)
-    return JSONResponse({"ok": True, "id": told}, 200 if "session_name" in fields else 201)
+    event_id = await _take_report(
+        request, get_services(request).executor_reports.append_event, session_id, fields, caller.bound
+    )
+    return JSONResponse({"ok": True, "id": event_id}, 200 if "session_name" in fields else 201)
 
 
 @router.post("/sessions/{session_id}/bind", summary="An executor has begun a session's turn")
 async def bind_session(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
     fields = await read_fields(request)
     return responses.json_response(
-        await _take_report(request, get_services(request).attending.bind, session_id, fields, caller.bound)
+        await _take_report(
+            request, get_services(request).executor_reports.bind_session, session_id, fields, caller.bound
+        )
     )
 
 
@@ -127,24 +135,26 @@ async def bind_session(request: Request, caller: ExecutorPrincipal, session_id: 
 async def change_session(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
     fields = await read_fields(request)
     return responses.json_response(
-        await _take_report(request, get_services(request).attending.change, session_id, fields, caller.bound)
+        await _take_report(
+            request, get_services(request).executor_reports.change_metadata, session_id, fields, caller.bound
+        )
     )
 
 
 @router.post("/sessions/{session_id}/stop", summary="Stop all that a session does")
 async def stop_session(request: Request, caller: SubmitPrincipal, session_id: str) -> Response:  # noqa: ARG001
     return responses.json_response(
-        await get_service(request).call_in_thread(get_services(request).stopping.stop_session, session_id)
+        await get_service(request).call_in_thread(get_services(request).stop_requests.stop_session, session_id)
     )
 
 
 @router.delete("/sessions/{session_id}", summary="Delete a session that does nothing")
 async def delete_session(request: Request, caller: SubmitPrincipal, session_id: str) -> Response:  # noqa: ARG001
-    conversing = get_services(request).conversing
+    session_store = get_services(request).session_store
 
     def discard() -> dict[str, Any]:
-        session = conversing.found(session_id)
-        counts = conversing.discard(session)
+        session = session_store.get_name(session_id)
+        counts = session_store.delete(session)
         return {
             "ok": True,
             "session_id": session_id,
@@ -158,7 +168,7 @@ async def delete_session(request: Request, caller: SubmitPrincipal, session_id: 
 @router.post("/runs/{run_id}/stop", summary="Stop a run")
 async def stop_run(request: Request, caller: SubmitPrincipal, run_id: str) -> Response:  # noqa: ARG001
     return responses.json_response(
-        await get_service(request).call_in_thread(get_services(request).stopping.stop_run, run_id)
+        await get_service(request).call_in_thread(get_services(request).stop_requests.stop_run, run_id)
     )
 
 
@@ -171,41 +181,45 @@ async def follow_sessions(
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
 ) -> Response:
     """Sessions that begin, change and end, and what executors tell of them, as server-sent events; with replay."""
-    service, listed = get_service(request), get_services(request).session_list
-    session = await service.call_in_thread(listed.conversing.found, session_id) if session_id is not None else None
+    service, session_lister = get_service(request), get_services(request).session_lister
+    session = (
+        await service.call_in_thread(session_lister.session_store.get_name, session_id)
+        if session_id is not None
+        else None
+    )
     places = await service.feed.positions(event_stream.parse_event_id(last_event_id) if last_event_id else None)
     init = include_init and last_event_id is None
     return sse.SseResponse(
-        event_stream.stream_sessions(service, listed, places, session, init=init), TokenRecheck(request)
+        event_stream.stream_sessions(service, session_lister, places, session, init=init), TokenRecheck(request)
     )
 
 
 async def submit_dialect_run(request: Request, caller: Principal, body: Any, key: str | None) -> Response:
     """The answer to a body of `POST /runs` that is in a dialect; with a key, it is done once."""
-    asked = DialectRunRequest.read(body)
+    run_request = DialectRunRequest.read(body)
     if caller.queues:
         queues = ", ".join(caller.queues)
         raise Denied(f"This token is good only for what is in the queues {queues}; a session is in none.")
-    service, asking = get_service(request), get_services(request).asking
+    service, submitter = get_service(request), get_services(request).submitter
 
     async def act(first: dict[str, Any]) -> SubmitResponse:
-        accepted = await service.call_in_thread(asking.submit, asked, ReservedIds(**first))
+        accepted = await service.call_in_thread(submitter.submit, run_request, ReservedIds(**first))
         return SubmitResponse(accepted.status, accepted.body())
 
     if key is None:
-        accepted = await service.call_in_thread(asking.submit, asked)
+        accepted = await service.call_in_thread(submitter.submit, run_request)
         answer = SubmitResponse(accepted.status, accepted.body())
     else:
-        made = await service.call_in_thread(asking.make, asked)
-        digest = sha256(asked.model_dump_json().encode()).hexdigest()
-        answer = await execute_once(service, caller, key, digest, made._asdict(), act)
+        reserved = await service.call_in_thread(submitter.reserve_ids, run_request)
+        digest = sha256(run_request.model_dump_json().encode()).hexdigest()
+        answer = await execute_once(service, caller, key, digest, reserved._asdict(), act)
     return JSONResponse(answer.body, answer.status, {"location": f"/runs/{answer.body['run_id']}"})
 
 
 async def begin_session(request: Request, caller: Principal, body: Any) -> Response:
     """The answer to a body of `POST /sessions` that is of an executor."""
     return responses.json_response(
-        await _take_report(request, get_services(request).attending.begin, body, caller.bound)
+        await _take_report(request, get_services(request).executor_reports.begin_session, body, caller.bound)
     )
 
 
@@ -217,15 +231,15 @@ async def _take_report(request: Request, act: Callable[P, T], *args: P.args, **o
 
 async def list_all_sessions(request: Request, caller: Principal) -> Response:
     """The answer to a list of sessions that was asked for without a page."""
-    embassy = get_services(request)
+    services = get_services(request)
     return responses.json_response(
-        {"sessions": await get_service(request).call_in_thread(embassy.session_list.whole, caller.bound)}
+        {"sessions": await get_service(request).call_in_thread(services.session_lister.list_all, caller.bound)}
     )
 
 
 def find_session(request: Request, caller: Principal, name: str) -> dict[str, Any] | None:
     """A session in the words of the dialects, by any of its names; None if there is none. It asks the store."""
-    embassy = get_services(request)
-    if not embassy.conversing.exists(name):
+    services = get_services(request)
+    if not services.session_store.exists(name):
         return None
-    return embassy.conversing.fields(embassy.attending.permitted(name, caller.bound))
+    return services.session_store.describe(services.executor_reports.get_permitted_name(name, caller.bound))

@@ -9,7 +9,7 @@ from agentq.coordinator.model.lifecycle import HELD_STATES, State
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.dialects.agent_orchestrator.dialect_table import find_dialect
 
-SessionFacts = dict[str, str]
+SessionFields = dict[str, str]
 NOT_EXISTENT = "not_existent"
 PENDING, RUNNING, IDLE, FINISHED, FAILED, STOPPING, STOPPED = (
     *("pending", "running", "idle", "finished", "failed", "stopping", "stopped"),
@@ -25,32 +25,34 @@ class StatusTurn(NamedTuple):
     stopping: bool
 
 
-def is_session_visible(about: SessionFacts, status: str) -> bool:
+def is_session_visible(fields: SessionFields, status: str) -> bool:
     """Whether clients of its dialect know that a session is there: where the executor makes it, once that has; or once
     something else has executed it.
     """
-    if find_dialect(about.get("dialect")).begun_by == "server":
+    if find_dialect(fields.get("dialect")).session_created_by == "server":
         return True
-    return bool(about.get("given_id") or about.get("bound_at")) or status in (FINISHED, IDLE)
+    return bool(fields.get("given_id") or fields.get("bound_at")) or status in (FINISHED, IDLE)
 
 
-def derive_status(about: SessionFacts, live: StatusTurn | None, ended: Callable[[], StatusTurn | None]) -> str:
+def derive_status(
+    fields: SessionFields, live: StatusTurn | None, read_last_ended: Callable[[], StatusTurn | None]
+) -> str:
     """The status of a session, from the turn whose turn it is and the newest that has ended."""
-    if live is not None and about.get("finished_run") == live.id:
+    if live is not None and fields.get("finished_run") == live.id:
         return FINISHED
     if live is not None and live.state in HELD_STATES:
         if live.stopping:
             return STOPPING
-        if live.state is State.RUNNING or about.get("bound_run") == live.id:
+        if live.state is State.RUNNING or fields.get("bound_run") == live.id:
             return RUNNING
-    last = ended()
+    last = read_last_ended()
     if last is None:
         # What an executor began by itself runs from then on; what a client asked for waits for its runner.
-        return RUNNING if live is None and about.get("bound_at") else PENDING
-    if about.get("exited_run") == last.id and about.get("exited_as"):
-        return about["exited_as"]
+        return RUNNING if live is None and fields.get("bound_at") else PENDING
+    if fields.get("exited_run") == last.id and fields.get("exited_as"):
+        return fields["exited_as"]
     if last.state is State.COMPLETED:
-        return IDLE if about.get("idle_run") == last.id else FINISHED
+        return IDLE if fields.get("idle_run") == last.id else FINISHED
     return STATUS_BY_END_STATE[last.state]
 
 

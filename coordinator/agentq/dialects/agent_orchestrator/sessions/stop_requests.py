@@ -25,60 +25,66 @@ STOP_REASON = "stopped on request"
 class StopRequests:
     """What clients say to have something stopped."""
 
-    def __init__(self, roster: RunnerRegistry, conversing: DialectSessionStore) -> None:
-        self.roster = roster
-        self.conversing = conversing
-        self.queue: RunVerbs = roster.queue
-        self.records = roster.records
+    def __init__(self, runner_registry: RunnerRegistry, session_store: DialectSessionStore) -> None:
+        self.runner_registry = runner_registry
+        self.session_store = session_store
+        self.run_verbs: RunVerbs = runner_registry.run_verbs
+        self.run_queries = runner_registry.run_queries
 
     def stop_run(self, run_id: str) -> dict[str, Any]:
         """Stop one run: this one, whichever turn of its session it is."""
         try:
-            run = self.records.get(run_id)
+            run = self.run_queries.get(run_id)
         except (NotFound, Invalid):
             raise RunNotFound("Run not found") from None
-        if run.state in TERMINAL_STATES and find_dialect(DialectNotes.of(run.spec).dialect).refuses_stop_of_ended:
+        if (
+            run.state in TERMINAL_STATES
+            and find_dialect(DialectNotes.from_spec(run.spec).dialect).refuses_stop_of_ended
+        ):
             raise BadDialectRequest(f"Run cannot be stopped (status: {STATUS_BY_STATE[run.state]})")
         return self._stop(run)
 
     def _stop(self, run: RunRecord) -> dict[str, Any]:
         session = get_session_id(run)
-        told: dict[str, Any] = {"ok": True, "run_id": run.id, "session_id": session, "session_name": run.spec.session}
+        answer: dict[str, Any] = {"ok": True, "run_id": run.id, "session_id": session, "session_name": run.spec.session}
         if run.state in TERMINAL_STATES:
-            return told | {"status": STATUS_BY_STATE[run.state], "message": f"Run already {STATUS_BY_STATE[run.state]}"}
+            return answer | {
+                "status": STATUS_BY_STATE[run.state],
+                "message": f"Run already {STATUS_BY_STATE[run.state]}",
+            }
         try:
-            state = self.queue.cancel(run.id, STOP_REASON)
+            state = self.run_verbs.cancel(run.id, STOP_REASON)
         except WrongState:
-            return self._stop(self.records.get(run.id))  # it ended at that moment
+            return self._stop(self.run_queries.get(run.id))  # it ended at that moment
         if state is State.CANCELLED:
-            return told | {"status": "stopped", "message": CANCELLED_MESSAGE}
-        return told | {"status": "stopping"}
+            return answer | {"status": "stopped", "message": CANCELLED_MESSAGE}
+        return answer | {"status": "stopping"}
 
     def stop_session(self, named: str) -> dict[str, Any]:
         """Stop all turns of a session that have not ended, and the process that waits for its next one."""
-        session = self.conversing.found(named)
-        line = self.conversing.sessions.line(session)
+        session = self.session_store.get_name(named)
+        line = self.session_store.sessions.line(session)
         # From the end: else the next turn would begin when the one before it has gone.
-        told = [self._stop(self.records.get(run_id)) for run_id in reversed(line)]
-        if told:
-            return told[-1]
-        live = self.conversing.live(session)
+        answers = [self._stop(self.run_queries.get(run_id)) for run_id in reversed(line)]
+        if answers:
+            return answers[-1]
+        live = self.session_store.get_live_turn(session)
         if live is not None:
             return self._stop(live)
-        about = self.conversing.about(session)
-        status = self.conversing.status_of(session, about)
+        fields = self.session_store.read_fields(session)
+        status = self.session_store.read_status(session, fields)
         if status == IDLE:
-            self._stop_idle(session, about["idle_run"], about.get("idle_at", ""))
-            return {"ok": True, "session_id": session, "run_id": about["idle_run"], "status": "stopping"}
+            self._stop_idle(session, fields["idle_run"], fields.get("idle_at", ""))
+            return {"ok": True, "session_id": session, "run_id": fields["idle_run"], "status": "stopping"}
         return {"ok": True, "session_id": session, "status": status, "message": f"Session already {status}"}
 
     def _stop_idle(self, session: str, run_id: str, runner: str) -> None:
         """The runner that has the process is told so as of a run that it holds no longer."""
-        self.conversing.note(session, idle_run="", idle_at="")
+        self.session_store.set_fields(session, idle_run="", idle_at="")
         if not is_runner_id(runner):
             return
         try:
-            self.roster.look(runner)
+            self.runner_registry.get_snapshot(runner)
         except RunnerNotRegistered:
             return  # and its process with it
-        self.roster.note(runner, **{f"{GIVEN_PREFIX}{run_id}": f"{session} 0 0"})
+        self.runner_registry.set_fields(runner, **{f"{GIVEN_PREFIX}{run_id}": f"{session} 0 0"})

@@ -36,7 +36,7 @@ from agentq.dialects.agent_orchestrator.sessions.session_status import (
     FINISHED,
     IDLE,
     NOT_EXISTENT,
-    SessionFacts,
+    SessionFields,
     derive_status,
     is_session_visible,
     make_status_turn,
@@ -54,7 +54,7 @@ FIRST_READ_EVENTS = 2
 """Events of many sessions that are looked at together: a result is mostly the last or the last but one."""
 SEARCHED_EVENTS_MAX = 2000
 """How many of the newest events are looked through for a result, a few at a time."""
-RUN_FACT = "run"
+RUN_FIELD = "run"
 """The fact about a session that it is that of a single run."""
 
 _name_adapter: TypeAdapter[str] = TypeAdapter(Name)
@@ -75,8 +75,8 @@ class DialectSessionStore:
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
         self.sessions = Sessions(store)
-        self.records = RunQueries(store)
-        self.queue = RunVerbs(store)
+        self.run_queries = RunQueries(store)
+        self.run_verbs = RunVerbs(store)
 
     # ---- which session
 
@@ -91,136 +91,138 @@ class DialectSessionStore:
         keys = (self.store.key(partition, "session", name), self.store.key(partition, "dialect_fields", name))
         if command("EXISTS", *keys):
             return name
-        found: str | None = command("GET", self.store.key(self._home(name), "session_alias", name))
+        found: str | None = command("GET", self.store.key(self._alias_partition(name), "session_alias", name))
         return found
 
     def exists(self, named: str) -> bool:
         return self.resolve(named) is not None
 
-    def found(self, named: str) -> str:
+    def get_name(self, named: str) -> str:
         """The same, or a refusal."""
         session = self.resolve(named)
         if session is None:
             raise NotFound("Session not found")
         return session
 
-    def give_alias(self, alias: str, session: str) -> None:
+    def set_alias(self, alias: str, session: str) -> None:
         """Let another id lead to a session, too."""
         refused = refusal_error(
-            self.store.call("session/set_alias", self._home(alias), alias, session, FOREIGN_RUNNER_MS),
+            self.store.call("session/set_alias", self._alias_partition(alias), alias, session, FOREIGN_RUNNER_MS),
             f"session id {alias}",
         )
         if refused is not None:
             raise refused
 
-    def _home(self, alias: str) -> int:
+    def _alias_partition(self, alias: str) -> int:
         return crc32(alias.encode()) % self.store.keyspace.partitions
 
     # ---- what is said of it
 
-    def now(self) -> str:
+    def timestamp(self) -> str:
         return format_time(wall_ms()) or ""
 
-    def about(self, session: str) -> SessionFacts:
+    def read_fields(self, session: str) -> SessionFields:
         """What is known of a session beside it."""
         key = self.store.key(session_partition(self.store, session), "dialect_fields", session)
         return pairs_to_dict(self.store.connection.command("HGETALL", key))
 
-    def note(self, session: str, /, **facts: str) -> None:
+    def set_fields(self, session: str, /, **fields: str) -> None:
         """Keep facts about a session; an empty one goes."""
-        if any(len(value) > FOREIGN_EVENT_BYTES for value in facts.values()):
+        if any(len(value) > FOREIGN_EVENT_BYTES for value in fields.values()):
             raise Invalid(f"A fact about a session has {FOREIGN_EVENT_BYTES} characters at the most.")
-        words = [word for pair in facts.items() for word in (session, *pair)]
+        words = [word for pair in fields.items() for word in (session, *pair)]
         self.store.call(
             "dialect/set_fields", session_partition(self.store, session), "about", FOREIGN_RUNNER_MS, *words
         )
 
-    def affinity(self, about: Mapping[str, str]) -> DialectDemands:
+    def affinity(self, fields: Mapping[str, str]) -> DialectDemands:
         """Where a conversation is, as demands."""
-        profile = about.get("executor_profile") or about.get("executor_type")
-        return DialectDemands(hostname=about.get("hostname") or None, executor_profile=profile or None)
+        profile = fields.get("executor_profile") or fields.get("executor_type")
+        return DialectDemands(hostname=fields.get("hostname") or None, executor_profile=profile or None)
 
-    def owe(self, run_id: str) -> None:
+    def add_pending_callback(self, run_id: str) -> None:
         """Note that the end of a run is to be told to somebody."""
         self.store.call("dialect/track_callbacks", partition_of(run_id), "owe", run_id)
 
     # ---- its turns
 
-    def turns(
+    def list_turns(
         self,
         session: str,
         states: Iterable[State] = tuple(State),
         *,
-        about: SessionFacts | None = None,
-        most: int = 100,
+        fields: SessionFields | None = None,
+        limit: int = 100,
     ) -> list[RunRecord]:
         """Runs of a session in some states, the newest first."""
-        run_id = (self.about(session) if about is None else about).get(RUN_FACT)
+        run_id = (self.read_fields(session) if fields is None else fields).get(RUN_FIELD)
         if run_id:
-            return [run for run in self._known([run_id]) if run.state in states]
+            return [run for run in self._get_existing([run_id]) if run.state in states]
         found, cursor, pages = list[str](), None, 0
-        while len(found) < most and (cursor or not pages) and pages < PAGES_MAX:
-            page = self.records.page(RunFilter(tuple(states), session=session), limit=TURNS_PER_PAGE, cursor=cursor)
+        while len(found) < limit and (cursor or not pages) and pages < PAGES_MAX:
+            page = self.run_queries.page(RunFilter(tuple(states), session=session), limit=TURNS_PER_PAGE, cursor=cursor)
             found += (each.id for each in page.runs)
             cursor, pages = page.cursor, pages + 1
-        return self._known(found[:most])
+        return self._get_existing(found[:limit])
 
-    def _known(self, ids: Iterable[str]) -> list[RunRecord]:
+    def _get_existing(self, ids: Iterable[str]) -> list[RunRecord]:
         found = []
         for run_id in ids:
             try:
-                found.append(self.records.get(run_id))
+                found.append(self.run_queries.get(run_id))
             except NotFound:
                 continue  # forgotten since it was listed
         return found
 
-    def live(self, session: str, about: SessionFacts | None = None) -> RunRecord | None:
+    def get_live_turn(self, session: str, fields: SessionFields | None = None) -> RunRecord | None:
         """The turn whose turn it is."""
         line = self.sessions.line(session, 1)
-        found = self._known(line) if line else self.turns(session, LIVE_STATES, about=about, most=1)
+        found = self._get_existing(line) if line else self.list_turns(session, LIVE_STATES, fields=fields, limit=1)
         return found[0] if found else None
 
-    def last_ended(self, session: str, about: SessionFacts | None = None) -> RunRecord | None:
+    def get_last_ended_turn(self, session: str, fields: SessionFields | None = None) -> RunRecord | None:
         """The newest turn that has ended."""
-        return next(iter(self.turns(session, TERMINAL_STATES, about=about, most=1)), None)
+        return next(iter(self.list_turns(session, TERMINAL_STATES, fields=fields, limit=1)), None)
 
-    def status(self, named: str) -> str:
+    def read_visible_status(self, named: str) -> str:
         """The status of a session; of one that clients of its dialect do not know yet, that there is none."""
         session = self.resolve(named)
         if session is None:
             return NOT_EXISTENT
-        about = self.about(session)
-        status = self.status_of(session, about)
-        return status if is_session_visible(about, status) else NOT_EXISTENT
+        fields = self.read_fields(session)
+        status = self.read_status(session, fields)
+        return status if is_session_visible(fields, status) else NOT_EXISTENT
 
-    def status_of(self, session: str, about: SessionFacts) -> str:
+    def read_status(self, session: str, fields: SessionFields) -> str:
         """The same of one that is there."""
-        live = self.live(session, about)
-        return derive_status(about, make_status_turn(live), lambda: make_status_turn(self.last_ended(session, about)))
+        live = self.get_live_turn(session, fields)
+        return derive_status(
+            fields, make_status_turn(live), lambda: make_status_turn(self.get_last_ended_turn(session, fields))
+        )
 
     # ---- what executors tell
 
-    def tell(self, session: str, event: dict[str, Any], operation: str | None = None) -> str:
+    def append_event(self, session: str, event: dict[str, Any], operation: str | None = None) -> str:
         """Keep an event; returns its id."""
         text = json.dumps(event)
         if len(text) > FOREIGN_EVENT_BYTES:
             raise Invalid(f"The event has {len(text)} bytes; {FOREIGN_EVENT_BYTES} is the most.")
-        live = self.live(session)
+        live = self.get_live_turn(session)
         run = live.id if live is not None else ""
         words = (session, run, operation or new_nonce(), text, FOREIGN_RUNNER_MS)
         reply = str(self.store.call("dialect/append_event", session_partition(self.store, session), *words))
         if event.get("event_type") in ENDING_EVENTS:
-            self.note(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
+            self.set_fields(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
         return reply.removeprefix("ok ")
 
-    def told(
-        self, session: str, after: str = "", most: int = EVENTS_PER_PAGE
+    def read_events(
+        self, session: str, after: str = "", limit: int = EVENTS_PER_PAGE
     ) -> tuple[list[ExecutorEvent], str | None]:
         """The events of a session after one of them, the oldest first; and the last, if there may be more behind it."""
         key = self.store.key(session_partition(self.store, session), "dialect_events", session)
         found, size = list[ExecutorEvent](), 0
-        while len(found) < most and size < PAGE_BYTES_MAX:
-            wanted, start = min(EVENTS_PER_READ, most - len(found)), f"({after}" if after else "-"
+        while len(found) < limit and size < PAGE_BYTES_MAX:
+            wanted, start = min(EVENTS_PER_READ, limit - len(found)), f"({after}" if after else "-"
             entries = self.store.connection.command("XRANGE", key, start, "+", "COUNT", wanted)
             found += _parse_events(entries)
             if len(entries) < wanted:
@@ -228,66 +230,66 @@ class DialectSessionStore:
             after, size = found[-1].id, size + sum(len(text) for _, flat in entries for text in flat)
         return found, after
 
-    def told_one(self, session: str, entry: str) -> dict[str, Any] | None:
+    def read_event(self, session: str, entry: str) -> dict[str, Any] | None:
         """One event; None if it is not kept any more."""
         key = self.store.key(session_partition(self.store, session), "dialect_events", session)
         found = _parse_events(self.store.connection.command("XRANGE", key, entry, entry))
         return found[0].event if found else None
 
-    def told_last(self, *sessions: str) -> list[Iterator[ExecutorEvent]]:
+    def read_newest_events(self, *sessions: str) -> list[Iterator[ExecutorEvent]]:
         """The newest events of each of these sessions, the newest first, fetched as far as somebody looks."""
         keys = [self.store.key(session_partition(self.store, each), "dialect_events", each) for each in sessions]
         looks = [("XREVRANGE", key, "+", "-", "COUNT", FIRST_READ_EVENTS) for key in keys]
-        return list(map(self._told_until, keys, self.store.connection.commands(looks)))
+        return list(map(self._read_backwards, keys, self.store.connection.commands(looks)))
 
-    def _told_until(self, key: str, entries: Sequence[Any]) -> Iterator[ExecutorEvent]:
+    def _read_backwards(self, key: str, entries: Sequence[Any]) -> Iterator[ExecutorEvent]:
         """Some events of a stream, and then those before them."""
-        asked, seen = FIRST_READ_EVENTS, 0
+        page_size, seen = FIRST_READ_EVENTS, 0
         while True:
             found = _parse_events(entries)
             yield from found
             seen += len(found)
-            if len(found) < asked or seen >= SEARCHED_EVENTS_MAX:
+            if len(found) < page_size or seen >= SEARCHED_EVENTS_MAX:
                 return
-            asked = EVENTS_PER_READ
-            entries = self.store.connection.command("XREVRANGE", key, f"({found[-1].id}", "-", "COUNT", asked)
+            page_size = EVENTS_PER_READ
+            entries = self.store.connection.command("XREVRANGE", key, f"({found[-1].id}", "-", "COUNT", page_size)
 
     # ---- its result
 
-    def answer_of(self, session: str, run_id: str | None = None) -> JsonValue:
+    def find_result(self, session: str, run_id: str | None = None) -> JsonValue:
         """What executors told as the result of a run, or of the session; None where they told nothing."""
-        return self.answers_of([(session, run_id)])[0]
+        return self.find_results([(session, run_id)])[0]
 
-    def answers_of(self, asked: Sequence[tuple[str, str | None]]) -> list[JsonValue]:
+    def find_results(self, requests: Sequence[tuple[str, str | None]]) -> list[JsonValue]:
         """The same of several, together."""
-        told = self.told_last(*(session for session, _ in asked))
-        return [_find_result(each, run) for each, (_, run) in zip(told, asked, strict=True)]
+        newest = self.read_newest_events(*(session for session, _ in requests))
+        return [_find_result(each, run) for each, (_, run) in zip(newest, requests, strict=True)]
 
-    def result(self, session: str) -> dict[str, JsonValue]:
+    def read_result(self, session: str) -> dict[str, JsonValue]:
         """The newest result of a session: a turn that failed afterwards does not take it away."""
-        about = self.about(session)
-        status = self.status_of(session, about)
-        run = next(iter(self.turns(session, (State.COMPLETED,), about=about, most=1)), None)
+        fields = self.read_fields(session)
+        status = self.read_status(session, fields)
+        run = next(iter(self.list_turns(session, (State.COMPLETED,), fields=fields, limit=1)), None)
         found = translate_result(run) if run is not None else None
         if found is None and (run is not None or status in (FINISHED, IDLE)):
-            said = self.answer_of(session, run.id if run is not None else None)
-            found = build_result(said) if said is not None else None
+            result = self.find_result(session, run.id if run is not None else None)
+            found = build_result(result) if result is not None else None
         if found is not None:
             return found
         if status in (FINISHED, IDLE) or run is not None:
             raise NotFound("No result found")
-        raise UnfinishedSession(find_dialect(about.get("dialect")).unfinished)
+        raise UnfinishedSession(find_dialect(fields.get("dialect")).unfinished_message)
 
     # ---- an end to it
 
-    def discard(self, session: str) -> dict[str, int]:
+    def delete(self, session: str) -> dict[str, int]:
         """Delete a session, with what was told of it; its runs that have ended go, too, where they may."""
-        about = self.about(session)
-        self._cancel_pending(session, about)
-        if self.live(session) is not None or about.get("idle_run"):
+        fields = self.read_fields(session)
+        self._cancel_pending(session, fields)
+        if self.get_live_turn(session) is not None or fields.get("idle_run"):
             raise WrongState("Stop session first")
-        runs = self.turns(session, TERMINAL_STATES, about=about, most=LIST_A_CALL)
-        told = self.store.connection.command(
+        runs = self.list_turns(session, TERMINAL_STATES, fields=fields, limit=LIST_A_CALL)
+        event_count = self.store.connection.command(
             "XLEN", self.store.key(session_partition(self.store, session), "dialect_events", session)
         )
         refused = refusal_error(
@@ -296,63 +298,67 @@ class DialectSessionStore:
         )
         if refused is not None:
             raise refused
-        if about.get("given_id"):
+        if fields.get("given_id"):
             self.store.call(
-                "session/set_alias", self._home(about["given_id"]), about["given_id"], "", FOREIGN_RUNNER_MS
+                "session/set_alias",
+                self._alias_partition(fields["given_id"]),
+                fields["given_id"],
+                "",
+                FOREIGN_RUNNER_MS,
             )
-        left = self.queue.forget([(run.id, run.state) for run in runs])
-        return {"session": 1, "events_count": int(told), "runs_count": sum(each is None for each in left)}
+        refusals = self.run_verbs.forget([(run.id, run.state) for run in runs])
+        return {"session": 1, "events_count": int(event_count), "runs_count": sum(each is None for each in refusals)}
 
-    def _cancel_pending(self, session: str, about: SessionFacts) -> None:
+    def _cancel_pending(self, session: str, fields: SessionFields) -> None:
         """Cancel the turns of a session of which none has begun, from the end of its line."""
-        live = self.live(session, about)
+        live = self.get_live_turn(session, fields)
         if live is None or live.state in HELD_STATES:
             return
         for run_id in reversed(self.sessions.line(session) or [live.id]):
             with suppress(WrongState, NotFound):  # it ended at that moment
-                self.queue.cancel(run_id, "its session was deleted")
+                self.run_verbs.cancel(run_id, "its session was deleted")
 
     # ---- in the words of the dialects
 
-    def fields(self, session: str) -> dict[str, Any]:
+    def describe(self, session: str) -> dict[str, Any]:
         """A session's fields, in the union of the dialects."""
-        return self.also(session, self.about(session), self._stored(session))
+        return self.describe_record(session, self.read_fields(session), self._get_record(session))
 
-    def begun(self, session: str, status: str | None = None) -> dict[str, Any] | None:
+    def describe_visible(self, session: str, status: str | None = None) -> dict[str, Any] | None:
         """The same if clients of its dialect know that it is there; both by one reading, so that its id is the one that
         its executor gave it. The status may be known.
         """
-        about = self.about(session)
-        fields = self.also(session, about, self._stored(session), status)
+        about = self.read_fields(session)
+        fields = self.describe_record(session, about, self._get_record(session), status)
         return fields if is_session_visible(about, fields["status"]) else None
 
-    def _stored(self, session: str) -> SessionRecord | None:
+    def _get_record(self, session: str) -> SessionRecord | None:
         try:
             return self.sessions.get(session)
         except NotFound:
             return None
 
-    def also(
-        self, session: str, about: SessionFacts, stored: SessionRecord | None, status: str | None = None
+    def describe_record(
+        self, session: str, fields: SessionFields, stored: SessionRecord | None, status: str | None = None
     ) -> dict[str, Any]:
         """The same of one that was read already, and whose status may be known."""
-        created = about.get("bound_at") or None
+        created = fields.get("bound_at") or None
         return {
-            "session_id": about.get("given_id") or session,
+            "session_id": fields.get("given_id") or session,
             "session_name": session,
-            "status": status or self.status_of(session, about),
+            "status": status or self.read_status(session, fields),
             "created_at": format_time(stored.created_at_ms) if stored is not None else created,
-            "project_dir": about.get("project_dir") or (stored.cwd if stored is not None else None),
-            "agent_name": about.get("agent_name") or None,
-            "last_resumed_at": about.get("last_resumed_at") or None,
-            "parent_session_id": about.get("parent") or None,
-            "parent_session_name": about.get("parent") or None,
-            "executor_session_id": about.get("executor_session_id")
+            "project_dir": fields.get("project_dir") or (stored.cwd if stored is not None else None),
+            "agent_name": fields.get("agent_name") or None,
+            "last_resumed_at": fields.get("last_resumed_at") or None,
+            "parent_session_id": fields.get("parent") or None,
+            "parent_session_name": fields.get("parent") or None,
+            "executor_session_id": fields.get("executor_session_id")
             or (stored.agent_session if stored is not None else None),
-            "executor_profile": about.get("executor_profile") or None,
-            "executor_type": about.get("executor_type") or None,
-            "execution_mode": about.get("execution_mode") or "sync",
-            "hostname": about.get("hostname")
+            "executor_profile": fields.get("executor_profile") or None,
+            "executor_type": fields.get("executor_type") or None,
+            "execution_mode": fields.get("execution_mode") or "sync",
+            "hostname": fields.get("hostname")
             or (stored.host if stored is not None and not is_runner_id(stored.host or "") else None),
         }
 
@@ -369,19 +375,19 @@ def _parse_events(entries: Sequence[Any]) -> list[ExecutorEvent]:
     return found
 
 
-def _find_result(told: Iterable[ExecutorEvent], run_id: str | None) -> JsonValue:
+def _find_result(events: Iterable[ExecutorEvent], run_id: str | None) -> JsonValue:
     """The result among events, the newest first: of a run, or of any."""
-    said: JsonValue = None
-    for each in told:
+    result: JsonValue = None
+    for each in events:
         if run_id is not None and each.run != run_id:
             continue
         kind = each.event.get("event_type")
         if kind == "result":
             data = each.event.get("result_data")
             return data if data is not None else each.event.get("result_text")
-        if kind == "message" and said is None and each.event.get("role") == "assistant":
-            said = _extract_text(each.event)
-    return said
+        if kind == "message" and result is None and each.event.get("role") == "assistant":
+            result = _extract_text(each.event)
+    return result
 
 
 def _extract_text(event: Mapping[str, Any]) -> str | None:
