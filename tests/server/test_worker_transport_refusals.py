@@ -256,7 +256,7 @@ def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Servin
     rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
     assert peer.call("worker/heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
 
-    checked = WorkerPermissions(guarded.store, guarded.settings, "x").checked(
+    checked = WorkerPermissions(guarded.store, guarded.settings, "x").check_arguments(
         "worker/claim", ["x", "1", "n", 10**15, "9" * 16, ""]
     )
     assert checked[3:5] == [CLAIM_A_CALL, CLAIM_A_CALL]

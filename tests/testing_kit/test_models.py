@@ -46,8 +46,8 @@ def test_it_says_which_prompt_of_the_conversation_it_has_read(models: FakeModelS
 
     assert "Prompt 1 was: hello" in post(models, "/v1/messages", messages("hello"))
     assert "Prompt 2 was: and now?" in post(models, "/v1/messages", messages("hello", *more))
-    assert [asked.prompt for asked in models.asked] == ["hello", "and now?"]
-    assert models.asked[0].key == "k"
+    assert [asked.prompt for asked in models.requests] == ["hello", "and now?"]
+    assert models.requests[0].key == "k"
 
 
 def test_it_uses_a_tool_and_then_says_so(models: FakeModelServer) -> None:
@@ -79,7 +79,7 @@ def test_every_dialect_is_answered_in_its_own(
     models: FakeModelServer, path: str, body: dict[str, Any], expected: str
 ) -> None:
     assert expected in post(models, path, body)
-    assert models.asked[0].scenario == "text"
+    assert models.requests[0].scenario == "text"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_who_hangs_is_let_go_when_it_stops() -> None:
         host = models.url.removeprefix("http://")
         connection = http.client.HTTPConnection(host, timeout=20)
         connection.request("POST", "/v1/messages", json.dumps(messages("SCN:hang")))
-        until(lambda: models.asked, "the request to be taken")
+        until(lambda: models.requests, "the request to be taken")
     with pytest.raises(http.client.RemoteDisconnected):
         connection.getresponse()
     connection.close()

@@ -70,41 +70,49 @@ class CompiledPlan:
     tasks: tuple[CompiledTask, ...]
     """Each after those that it needs."""
     graph: TaskGraph
-    site: PlanRepository | None
+    repository: PlanRepository | None
     workspace: WorkspaceSpec | None
     """What a task that is added later works in, if nothing else is said."""
 
 
 def compile_plan(
-    expanded: ExpandedPlan, plan: str, site: PlanRepository | None = None, live: Sequence[str] = ()
+    expanded: ExpandedPlan, plan: str, repository: PlanRepository | None = None, live: Sequence[str] = ()
 ) -> CompiledPlan:
     """The runs of a plan with that id. `live`: the ids of tasks that the plan has already."""
     lookup = look_up_tasks(expanded, live)
     graph, faults = build_graph(expanded, lookup)
-    compiler = _Compiler(expanded, plan, site, graph, lookup)
-    made = {each.task.id: compiler.planned(each) for each in expanded.tasks}
+    compiler = _Compiler(expanded, plan, repository, graph, lookup)
+    compiled = {each.task.id: compiler.compile_task(each) for each in expanded.tasks}
     if faults := [*expanded.faults, *faults, *compiler.faults]:
         raise InvalidPlan(faults)
-    said = expanded.plan
-    tasks = tuple(planned for task in graph.order() if (planned := made[task]) is not None)
-    on_failed = ON_FAILED_VALUES[said.on_failed or "skip"]
-    how = compiler.common()
-    return CompiledPlan(expanded.name, on_failed, said.max_parallel, said.budget, tasks, graph, site, how)
+    definition = expanded.plan
+    tasks = tuple(planned for task in graph.order() if (planned := compiled[task]) is not None)
+    on_failed = ON_FAILED_VALUES[definition.on_failed or "skip"]
+    workspace = compiler.build_default_workspace()
+    return CompiledPlan(
+        expanded.name, on_failed, definition.max_parallel, definition.budget, tasks, graph, repository, workspace
+    )
 
 
 class _Compiler:
     def __init__(
-        self, whole: ExpandedPlan, plan: str, site: PlanRepository | None, graph: TaskGraph, lookup: TaskLookup
+        self, expanded: ExpandedPlan, plan: str, repository: PlanRepository | None, graph: TaskGraph, lookup: TaskLookup
     ) -> None:
-        self._whole, self._plan, self._site, self._graph, self._lookup = whole, plan, site, graph, lookup
+        self._expanded, self._plan, self._repository, self._graph, self._lookup = (
+            expanded,
+            plan,
+            repository,
+            graph,
+            lookup,
+        )
         self.faults: list[PlanProblem] = []
 
-    def planned(self, each: TaskInstance) -> CompiledTask | None:
+    def compile_task(self, each: TaskInstance) -> CompiledTask | None:
         """What a task becomes; None if something is wrong with it, which is noted down."""
         before = len(self.faults)
         for key in each.table.keys() - OUTPUT_KEYS:
             self._refuse_outputs(each, each.table[key], (key,))
-        fields, inputs = self._linked(each, self._fields(each))
+        fields, inputs = self._link_outputs(each, self._fields(each))
         if len(self.faults) > before:
             return None
         try:
@@ -114,90 +122,92 @@ class _Compiler:
             return None
         return CompiledTask(each.task.id, spec, self._graph.needs[each.task.id], tuple(inputs))
 
-    def common(self) -> WorkspaceSpec | None:
+    def build_default_workspace(self) -> WorkspaceSpec | None:
         """How a task works of which nothing is said."""
-        sample = self._whole.sample
-        if self._site is None or sample is None or not self._has_worktree(sample.task):
+        sample = self._expanded.sample
+        if self._repository is None or sample is None or not self._has_worktree(sample.task):
             return None
         return self._workspace(sample)
 
     def _fields(self, each: TaskInstance) -> dict[str, Any]:
-        task, budget = each.task, self._whole.plan.budget
+        task, budget = each.task, self._expanded.plan.budget
         if task.agent is not None and budget is not None:
             # Nobody may look on; and who does hears of the cost in steps.
             task = task.model_copy(update={"max_cost": min(task.max_cost or budget, budget)})
         fields = {**_work_fields(task), **_queue_fields(task), "plan": self._plan, "task": task.id}
         fields["name"] = (task.title or task.id)[:128]
-        fields["on_failed"] = task.on_failed or ("run" if self._whole.plan.on_failed == "run" else "skip")
-        limits = {**(task.limits or {}), **({f"plan:{self._plan}": 1} if self._whole.plan.max_parallel else {})}
+        fields["on_failed"] = task.on_failed or ("run" if self._expanded.plan.on_failed == "run" else "skip")
+        limits = {**(task.limits or {}), **({f"plan:{self._plan}": 1} if self._expanded.plan.max_parallel else {})}
         if limits:
             fields["limits"] = limits
-        where = self._where(each)
+        where = self._location_fields(each)
         demands = {**where.pop("demands", {}), **(task.demands or {})}
         return fields | where | ({"demands": demands} if demands else {})
 
-    def _where(self, each: TaskInstance) -> dict[str, Any]:
+    def _location_fields(self, each: TaskInstance) -> dict[str, Any]:
         """The folder that a task works in, and the host that has it."""
         task = each.task
         if task.function is not None:
             return {}
-        if self._site is None or not self._has_worktree(task):
+        if self._repository is None or not self._has_worktree(task):
             for key in ("check", "setup", "workspace"):
                 if isinstance(each.table.get(key), dict | str | list):
                     hint = "Say `repository` for the plan"
-                    place, path = find_position(each.table, (key,))
-                    self.faults.append(PlanProblem(place, path, f"{key} is for a task that has a worktree", hint))
-            folder = Path(self._whole.folder, task.cwd or ".")
+                    position, path = find_position(each.table, (key,))
+                    self.faults.append(PlanProblem(position, path, f"{key} is for a task that has a worktree", hint))
+            folder = Path(self._expanded.folder, task.cwd or ".")
             return {"cwd": str(folder.resolve()), "demands": {HOST_LABEL: _host_name()}}
-        demands = {HOST_LABEL: _host_name()} if self._site.local else {}
+        demands = {HOST_LABEL: _host_name()} if self._repository.local else {}
         cwd = {"cwd": task.cwd} if task.cwd not in (None, ".") else {}
         return {"workspace": self._workspace(each), "demands": demands, **cwd}
 
     def _has_worktree(self, task: TaskDefinition) -> bool:
-        return task.workspace is not False and (task.workspace is not None or self._whole.plan.workspace is not False)
+        return task.workspace is not False and (
+            task.workspace is not None or self._expanded.plan.workspace is not False
+        )
 
     def _workspace(self, each: TaskInstance) -> WorkspaceSpec | None:
-        site, task, plan = self._site, each.task, self._whole.plan
-        assert site is not None, "whoever has no repository has no worktree"
+        repository, task, plan = self._repository, each.task, self._expanded.plan
+        assert repository is not None, "whoever has no repository has no worktree"
         fields: dict[str, Any] = {"merge": plan.merge} if plan.merge else {}
-        for said in (plan.workspace, task.workspace):
-            if isinstance(said, WorktreeOptions):
-                fields |= said.model_dump(exclude_none=True)
+        for options in (plan.workspace, task.workspace):
+            if isinstance(options, WorktreeOptions):
+                fields |= options.model_dump(exclude_none=True)
         for name, step in (("check", task.check), ("setup", task.setup)):
             if isinstance(step, CommandStep):
                 fields[name] = step.command
                 fields |= {f"{name}_timeout_ms": step.timeout} if step.timeout is not None else {}
-        fields["target"] = site.target
+        fields["target"] = repository.target
         if fields.get("merge") == "none":
             if not (isinstance(task.workspace, WorktreeOptions) and task.workspace.update_checkout):
                 fields.pop("update_checkout", None)
-        elif site.update_checkout:
+        elif repository.update_checkout:
             fields["update_checkout"] = True
         try:
-            return WorkspaceSpec(repository=site.repository, base=site.base, **fields)
+            return WorkspaceSpec(repository=repository.repository, base=repository.base, **fields)
         except ValidationError as error:
             self.faults += [_to_problem(one, each, "workspace") for one in error.errors(include_url=False)]
             return None
 
-    def _linked(self, each: TaskInstance, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _link_outputs(self, each: TaskInstance, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """With the tasks looked up whose outcomes stand in the texts of this one."""
-        above: set[str] | None = None
+        ancestors: set[str] | None = None
         found: dict[str, None] = {}
 
         def link(text: str, *keys: Any) -> str:
             if "{{" not in text:
                 return text
 
-            def named(match: re.Match[str]) -> str:
-                nonlocal above
-                above = self._graph.above(each.task.id) if above is None else above
-                task = self._output(match, each, keys, above)
+            def replace(match: re.Match[str]) -> str:
+                nonlocal ancestors
+                ancestors = self._graph.ancestors(each.task.id) if ancestors is None else ancestors
+                task = self._resolve_output(match, each, keys, ancestors)
                 if task is None:
                     return match[0]
                 found[task] = None
                 return f"{{{{ tasks.{task}.{match[2].rpartition('.')[2].strip()} }}}}"
 
-            return OUTPUT_PATTERN.sub(named, text)
+            return OUTPUT_PATTERN.sub(replace, text)
 
         for key, name in (("prompt", "prompt"), ("stdin", "stdin")):
             if isinstance(fields.get(key), str):
@@ -217,25 +227,27 @@ class _Compiler:
             sentence = f"{quote_value(found[0])} is not filled in here, but in {', '.join(sorted(OUTPUT_KEYS))}"
             self.faults.append(PlanProblem(*find_position(each.table, keys), sentence))
 
-    def _output(self, match: re.Match[str], each: TaskInstance, keys: Sequence[Any], above: set[str]) -> str | None:
+    def _resolve_output(
+        self, match: re.Match[str], each: TaskInstance, keys: Sequence[Any], ancestors: set[str]
+    ) -> str | None:
         """The task that an expression names, if it is one that this one waits for."""
-        place, path = find_position(each.table, keys)
-        words, _, output = match[2].strip().rpartition(".")
-        said = quote_value(f"{{{{ tasks.{match[2].strip()} }}}}")
+        position, path = find_position(each.table, keys)
+        task_reference, _, output = match[2].strip().rpartition(".")
+        expression = quote_value(f"{{{{ tasks.{match[2].strip()} }}}}")
         if match[1]:
             return None
 
         def refuse(sentence: str, hint: str = "") -> None:
-            self.faults.append(PlanProblem(place, path, f"in {said}, {sentence}", hint))
+            self.faults.append(PlanProblem(position, path, f"in {expression}, {sentence}", hint))
 
-        ids = self._lookup.find(words)
+        ids = self._lookup.find(task_reference)
         if keys[0] == "command" and each.task.shell:
             refuse("it would become a part of what the shell reads", "Say it under `env`, and use the variable")
-        elif not words:
+        elif not task_reference:
             refuse("it needs the id of a task, as in tasks.ID.result")
         elif ids == [each.task.id]:
             refuse("a task is not given what it gives itself")
-        elif ids and ids[0] in self._whole.done:
+        elif ids and ids[0] in self._expanded.done:
             refuse(f"what {ids[0]} gave is not known here: it was completed before", "Write here what it was")
         elif output not in OUTPUT_NAMES:
             refuse(
@@ -243,10 +255,12 @@ class _Compiler:
                 did_you_mean(output, OUTPUT_NAMES) or f"There is {_list_outputs()}",
             )
         elif ids is None:
-            refuse(f"there is no task {quote_value(words)}", self._lookup.nearest(words))
+            refuse(f"there is no task {quote_value(task_reference)}", self._lookup.nearest(task_reference))
         elif len(ids) != 1:
-            refuse(f"{quote_value(words)} is {len(ids)} tasks", f"Say which, such as {ids[0]!r}" if ids else "")
-        elif ids[0] not in above and not self._graph.uncertain & {each.task.id, *above}:
+            refuse(
+                f"{quote_value(task_reference)} is {len(ids)} tasks", f"Say which, such as {ids[0]!r}" if ids else ""
+            )
+        elif ids[0] not in ancestors and not self._graph.uncertain & {each.task.id, *ancestors}:
             refuse(f"{each.task.id} does not wait for {ids[0]}", f"Add {ids[0]!r} to its `needs`")
         else:
             return ids[0]
@@ -294,10 +308,10 @@ def _queue_fields(task: TaskDefinition) -> dict[str, Any]:
 
 
 def _retry_fields(task: TaskDefinition) -> dict[str, Any]:
-    said = {} if task.retry is None else _rename_durations(task.retry)
+    fields = {} if task.retry is None else _rename_durations(task.retry)
     if task.retry is not None and task.retry.classes:
-        said["classes"] = {class_: _rename_durations(each) for class_, each in task.retry.classes.items()}
-    return said | _drop_missing(failures=task.retries)
+        fields["classes"] = {class_: _rename_durations(each) for class_, each in task.retry.classes.items()}
+    return fields | _drop_missing(failures=task.retries)
 
 
 _DURATION_FIELDS = {
@@ -309,8 +323,8 @@ _DURATION_FIELDS = {
 
 
 def _rename_durations(retry: BaseModel) -> dict[str, Any]:
-    said = retry.model_dump(exclude_none=True)
-    return {_DURATION_FIELDS.get(name, name): value for name, value in said.items()}
+    fields = retry.model_dump(exclude_none=True)
+    return {_DURATION_FIELDS.get(name, name): value for name, value in fields.items()}
 
 
 def _drop_missing(**fields: Any) -> dict[str, Any]:
@@ -318,20 +332,22 @@ def _drop_missing(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _to_problem(error: Mapping[str, Any], each: TaskInstance, *above: str) -> PlanProblem:
+def _to_problem(error: Mapping[str, Any], each: TaskInstance, *parents: str) -> PlanProblem:
     """What a spec's model finds wrong, at the key that said it."""
-    keys: list[Any] = list(above)
+    keys: list[Any] = list(parents)
     for part in error["loc"]:
         if part in ("turn", "budgets", "caps", "[key]"):
             continue
         name = KEYS_BY_FIELD.get(part, part) if isinstance(part, str) else part
         keys.append(_key_of_field(name) if isinstance(name, str) and name not in each.table else name)
-    place, path = find_position(each.table, keys)
-    if above and keys[1:2] and keys[1] in each.table:
-        place, path = find_position(each.table, keys[1:])
-    said = PATTERN_MESSAGES.get(error.get("ctx", {}).get("pattern", "")) or error["msg"].removeprefix("Value error, ")
+    position, path = find_position(each.table, keys)
+    if parents and keys[1:2] and keys[1] in each.table:
+        position, path = find_position(each.table, keys[1:])
+    sentence = PATTERN_MESSAGES.get(error.get("ctx", {}).get("pattern", "")) or error["msg"].removeprefix(
+        "Value error, "
+    )
     return PlanProblem(
-        place, path, said.replace("Input should", "it should").replace("_ms means", " means").rstrip(".")
+        position, path, sentence.replace("Input should", "it should").replace("_ms means", " means").rstrip(".")
     )
 
 

@@ -27,20 +27,20 @@ class SourcePosition(NamedTuple):
 class PlanProblem(NamedTuple):
     """One thing that is wrong: where, by which keys one comes there, and what to do instead."""
 
-    place: SourcePosition
+    position: SourcePosition
     path: str
     sentence: str
     suggestion: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.place}: {self.path}: " if self.path else f"{self.place}: "
+        where = f"{self.position}: {self.path}: " if self.path else f"{self.position}: "
         hint = f" {self.suggestion}{'' if self.suggestion.endswith('?') else '.'}" if self.suggestion else ""
         return f"{where}{self.sentence}.{hint}"
 
-    def record(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As `--json` tells it."""
         return {
-            **self.place._asdict(),
+            **self.position._asdict(),
             "path": self.path,
             "error": self.sentence,
             "suggestion": self.suggestion or None,
@@ -53,16 +53,16 @@ class InvalidPlan(Invalid):
     by_place = True
 
     def __init__(self, faults: Iterable[PlanProblem]) -> None:
-        once = {(fault.place, fault.sentence): fault for fault in reversed(list(faults))}
-        self.faults = tuple(sorted(once.values()))
-        told = [str(fault) for fault in self.faults[:PROBLEMS_SHOWN]]
-        left = len(self.faults) - len(told)
-        super().__init__("\n".join([*told, *([f"and {left} more."] if left else [])]))
+        unique = {(fault.position, fault.sentence): fault for fault in reversed(list(faults))}
+        self.faults = tuple(sorted(unique.values()))
+        shown = [str(fault) for fault in self.faults[:PROBLEMS_SHOWN]]
+        hidden_count = len(self.faults) - len(shown)
+        super().__init__("\n".join([*shown, *([f"and {hidden_count} more."] if hidden_count else [])]))
 
 
-def plan_error(place: SourcePosition, path: str, sentence: str, suggestion: str = "") -> InvalidPlan:
+def plan_error(position: SourcePosition, path: str, sentence: str, suggestion: str = "") -> InvalidPlan:
     """What to raise where nothing can be said of the rest."""
-    return InvalidPlan([PlanProblem(place, path, sentence, suggestion)])
+    return InvalidPlan([PlanProblem(position, path, sentence, suggestion)])
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:

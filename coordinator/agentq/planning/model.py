@@ -53,18 +53,18 @@ class PlanModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, said: Any, info: ValidationInfo) -> Any:
-        if not isinstance(said, SourceTable) or info.context is None:
-            return said
-        strange = [key for key in said if key not in cls.model_fields]
-        for key in strange:
+    def _known(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, SourceTable) or info.context is None:
+            return value
+        unknown = [key for key in value if key not in cls.model_fields]
+        for key in unknown:
             hint = did_you_mean(key, cls.model_fields)
             if not hint and len(cls.model_fields) <= KEYS_LISTED:
                 hint = f"There is {', '.join(cls.model_fields)}"
             info.context.append(
-                PlanProblem(said.key_at(key), said.path_of(key), f"there is no key {quote_value(key)} here", hint)
+                PlanProblem(value.key_at(key), value.path_of(key), f"there is no key {quote_value(key)} here", hint)
             )
-        return said.without(strange) if strange else said
+        return value.without(unknown) if unknown else value
 
 
 class CommandStep(PlanModel):
@@ -78,17 +78,17 @@ class CommandStep(PlanModel):
     """The longest that it may take."""
 
 
-def _parse_step(said: Any, info: ValidationInfo) -> Any:
+def _parse_step(value: Any, info: ValidationInfo) -> Any:
     """A line or a list is the command, read by a shell if the task's own is."""
-    if said is None or isinstance(said, dict):
-        return said
-    return {"command": said, "shell": bool(info.data.get("shell")) and isinstance(said, str)}
+    if value is None or isinstance(value, dict):
+        return value
+    return {"command": value, "shell": bool(info.data.get("shell")) and isinstance(value, str)}
 
 
-def _parse_arguments(said: Any) -> Any:
-    if said is not None and not isinstance(said, list | dict):
+def _parse_arguments(value: Any) -> Any:
+    if value is not None and not isinstance(value, list | dict):
         raise ValueError("it should be a list, or a mapping of keywords")
-    return strip_positions(said)
+    return strip_positions(value)
 
 
 CHECK_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
@@ -182,7 +182,7 @@ class WorktreeOptions(PlanModel):
 
 WorktreeSetting = Annotated[
     Annotated[WorktreeOptions, Tag("")] | Annotated[Literal[False], Tag("false")],
-    Discriminator(lambda said: "false" if said is False else ""),
+    Discriminator(lambda value: "false" if value is False else ""),
 ]
 
 
@@ -296,18 +296,18 @@ class TaskDefinition(TaskSettings):
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        said = [name for name in ("prompt", "command", "function") if getattr(self, name) is not None]
-        if not said:
+        given = [name for name in ("prompt", "command", "function") if getattr(self, name) is not None]
+        if not given:
             raise ValueError("a task needs one of prompt, command or function")
-        if len(said) > 1:
-            raise ValueError(f"a task has either {said[0]} or {said[1]}, not both")
-        if said == ["prompt"] and not (self.prompt or "").strip():
+        if len(given) > 1:
+            raise ValueError(f"a task has either {given[0]} or {given[1]}, not both")
+        if given == ["prompt"] and not (self.prompt or "").strip():
             raise ValueError("the prompt is empty; write what the agent is to do")
-        if said == ["prompt"] and self.agent is None:
+        if given == ["prompt"] and self.agent is None:
             raise ValueError("a task with a prompt needs an agent; say it here, or in `defaults` for all tasks")
-        strange = [name for name in AGENT_KEYS if name in self.model_fields_set and said != ["prompt"]]
-        if strange:
-            raise ValueError(f"{strange[0]} is for an agent, and this is a {said[0]}")
+        misplaced = [name for name in AGENT_KEYS if name in self.model_fields_set and given != ["prompt"]]
+        if misplaced:
+            raise ValueError(f"{misplaced[0]} is for an agent, and this is a {given[0]}")
         if self.args is not None and self.function is None:
             raise ValueError("args are for a function")
         if self.stdin is not None and self.command is None:

@@ -59,65 +59,67 @@ class RepositoryOptions:
     update_checkout: bool = False
 
 
-def needs_worktrees(whole: ExpandedPlan) -> bool:
+def needs_worktrees(expanded: ExpandedPlan) -> bool:
     """Whether tasks of a plan are to work in worktrees."""
-    plan = whole.plan
+    plan = expanded.plan
     if plan.repository is not None:
         return plan.repository != NO_REPOSITORY
     if plan.workspace is False:
         return False
-    spoken = any(said is not None for said in (plan.base, plan.target, plan.merge, plan.check, plan.setup))
-    if spoken or plan.workspace is not None or any(_needs_worktree(each.task) for each in whole.tasks):
+    has_settings = any(option is not None for option in (plan.base, plan.target, plan.merge, plan.check, plan.setup))
+    if has_settings or plan.workspace is not None or any(_needs_worktree(each.task) for each in expanded.tasks):
         return True
-    return any({"agent", "workspace"} & each.table.keys() for each in whole.broken)
+    return any({"agent", "workspace"} & each.table.keys() for each in expanded.broken)
 
 
 def _needs_worktree(task: TaskDefinition) -> bool:
     return task.workspace is not False and (task.agent is not None or isinstance(task.workspace, WorktreeOptions))
 
 
-def find_repository(whole: ExpandedPlan, wishes: RepositoryOptions | None = None) -> PlanRepository | None:
+def find_repository(expanded: ExpandedPlan, options: RepositoryOptions | None = None) -> PlanRepository | None:
     """Where the work of a plan is done; None if it needs no repository."""
-    if not needs_worktrees(whole):
+    if not needs_worktrees(expanded):
         return None
-    wishes, plan = wishes or RepositoryOptions(), whole.plan
-    said = plan.repository or "."
-    if _is_address(said, whole.folder):
-        return _remote_repository(whole, said, wishes)
-    top = _find_top_level(said, whole.table, whole.folder)
+    options, plan = options or RepositoryOptions(), expanded.plan
+    location = plan.repository or "."
+    if _is_address(location, expanded.folder):
+        return _remote_repository(expanded, location, options)
+    top = _find_top_level(location, expanded.table, expanded.folder)
     if isinstance(top, PlanProblem):
         raise InvalidPlan([top])
     checkout = _LocalRepository(top)
-    base = wishes.base or plan.base or checkout.branch or checkout.commit("HEAD")
+    base = options.base or plan.base or checkout.branch or checkout.commit("HEAD")
     if base is None:
         raise Invalid(f"The repository {top} has no commit yet, so there is nothing to start from; make a first one.")
-    checkout.check(whole, base)
-    update = wishes.update_checkout or _workspace_flag(whole, "update_checkout")
-    target = wishes.target or plan.target or (base if update and base == checkout.branch else f"agentq/{whole.name}")
+    checkout.check(expanded, base)
+    update = options.update_checkout or _workspace_flag(expanded, "update_checkout")
+    target = (
+        options.target or plan.target or (base if update and base == checkout.branch else f"agentq/{expanded.name}")
+    )
     checkout.check_names(target)
     checkout.check_target(target, update=update)
-    if whole.plan.merge != "none":
+    if expanded.plan.merge != "none":
         checkout.check_history(base, target)
     return PlanRepository(str(top), True, base, target, update, checkout.branch if (top / ".git").exists() else None)
 
 
 def find_repository_faults(plan: PlanDefinition, table: SourceTable, folder: Path) -> list[PlanProblem]:
     """What is wrong with the folder that a plan names as its repository. Addresses and branches are not looked at."""
-    said = plan.repository
-    if said in (None, NO_REPOSITORY) or _is_address(said, folder):
+    location = plan.repository
+    if location in (None, NO_REPOSITORY) or _is_address(location, folder):
         return []
-    top = _find_top_level(said, table, folder)
+    top = _find_top_level(location, table, folder)
     return [top] if isinstance(top, PlanProblem) else []
 
 
-def _is_address(said: str, folder: Path) -> bool:
-    return _ADDRESS.fullmatch(said) is not None and not Path(folder, said).exists()
+def _is_address(location: str, folder: Path) -> bool:
+    return _ADDRESS.fullmatch(location) is not None and not Path(folder, location).exists()
 
 
-def _find_top_level(said: str, table: SourceTable, above: Path) -> Path | PlanProblem:
+def _find_top_level(location: str, table: SourceTable, plan_folder: Path) -> Path | PlanProblem:
     """The repository that a folder lies in, from the plan's folder, or what is wrong with it."""
     place, path = find_position(table, ("repository",))
-    folder = Path(above, os.path.expanduser(said)).resolve()
+    folder = Path(plan_folder, os.path.expanduser(location)).resolve()
     if not folder.is_dir():
         there = "is not a folder" if folder.exists() else "there is no such folder"
         hint = "Name the folder of a repository, from the plan's, or an address"
@@ -126,18 +128,18 @@ def _find_top_level(said: str, table: SourceTable, above: Path) -> Path | PlanPr
     return _find_toplevel(folder) or PlanProblem(place, path, f"{folder} is not in a git repository", hint)
 
 
-def _workspace_flag(whole: ExpandedPlan, name: str) -> bool:
-    said = whole.plan.workspace
-    return isinstance(said, WorktreeOptions) and bool(getattr(said, name))
+def _workspace_flag(expanded: ExpandedPlan, name: str) -> bool:
+    options = expanded.plan.workspace
+    return isinstance(options, WorktreeOptions) and bool(getattr(options, name))
 
 
 def _find_toplevel(folder: Path) -> Path | None:
     """The checkout that a folder lies in, or the bare repository that it is."""
-    place = _own_directories.locate(folder)
-    if place is None:
+    git_directory = _own_directories.locate(folder)
+    if git_directory is None:
         run_git(None, "version")
         return None
-    return place.own if place.is_bare else place.top
+    return git_directory.own if git_directory.is_bare else git_directory.top
 
 
 class _LocalRepository:
@@ -152,7 +154,7 @@ class _LocalRepository:
         code, out = run_git(self._top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return out.strip() if code == 0 else None
 
-    def check(self, whole: ExpandedPlan, base: str) -> None:
+    def check(self, expanded: ExpandedPlan, base: str) -> None:
         """What a plan needs of its repository before it can begin."""
         if self.commit(base) is None:
             _, out = run_git(self._top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes")
@@ -164,7 +166,7 @@ class _LocalRepository:
                 f"The repository {self._top} has no branch or commit {quote_value(base)} to start from. {hint}"
             )
         self._check_identity()
-        if _refuses_dirty(whole):
+        if _refuses_dirty(expanded):
             self._check_clean("--untracked-files=all", "the plan says `dirty: refuse`")
 
     def _check_identity(self) -> None:
@@ -237,9 +239,9 @@ class _LocalRepository:
         _, out = run_git(self._top, "worktree", "list", "--porcelain")
         found: dict[str, str] = {}
         for block in out.split("\n\n"):
-            said = dict(line.partition(" ")[::2] for line in block.splitlines())
-            if "branch" in said:
-                found[said["branch"]] = str(find_real_checkout(Path(said["worktree"])))
+            fields = dict(line.partition(" ")[::2] for line in block.splitlines())
+            if "branch" in fields:
+                found[fields["branch"]] = str(find_real_checkout(Path(fields["worktree"])))
         return found
 
 
@@ -249,14 +251,14 @@ def _home_prefix() -> str:
     return f"{data_folder()}/"
 
 
-def _refuses_dirty(whole: ExpandedPlan) -> bool:
-    said = [whole.plan.workspace, *(each.task.workspace for each in whole.tasks)]
-    return any(isinstance(each, WorktreeOptions) and each.dirty == "refuse" for each in said)
+def _refuses_dirty(expanded: ExpandedPlan) -> bool:
+    options = [expanded.plan.workspace, *(each.task.workspace for each in expanded.tasks)]
+    return any(isinstance(each, WorktreeOptions) and each.dirty == "refuse" for each in options)
 
 
-def _remote_repository(whole: ExpandedPlan, address: str, wishes: RepositoryOptions) -> PlanRepository:
+def _remote_repository(expanded: ExpandedPlan, address: str, options: RepositoryOptions) -> PlanRepository:
     """A repository that git fetches from: what it has is asked of it, if this host can reach it."""
-    base = wishes.base or whole.plan.base
+    base = options.base or expanded.plan.base
     code, out = run_git(None, "ls-remote", "--symref", "--", address, "HEAD", *([base] if base else []))
     if code == 0:
         refs = [line.split("\t") for line in out.splitlines()]
@@ -266,7 +268,7 @@ def _remote_repository(whole: ExpandedPlan, address: str, wishes: RepositoryOpti
             raise Invalid(f"The repository {address} has no branch {quote_value(base)} to start from.")
     if base is None:
         raise Invalid(f"Nothing is known of {address} here; say the branch to start from, with `base` or --base.")
-    target = wishes.target or whole.plan.target or f"agentq/{whole.name}"
+    target = options.target or expanded.plan.target or f"agentq/{expanded.name}"
     return PlanRepository(address, False, base, target)
 
 
@@ -275,18 +277,18 @@ def has_branch(repository: str, name: str) -> bool:
     return run_git(Path(repository), "show-ref", "--verify", "--quiet", f"refs/heads/{name}")[0] == 0
 
 
-def run_git(folder: Path | None, *words: str, timeout_s: int = GIT_TIMEOUT_S) -> tuple[int, str]:
+def run_git(folder: Path | None, *arguments: str, timeout_s: int = GIT_TIMEOUT_S) -> tuple[int, str]:
     """Ask git something, of the repository of a folder or of none; its exit code and what it says."""
     environment = {name: value for name, value in os.environ.items() if _is_passed(name)}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
-    place = _own_directories.locate(folder) if folder is not None and folder.is_dir() else None
-    options = [f"--git-dir={os.devnull if place is None else place.own}"]
-    if place is not None:
-        environment |= build_variables(place, _own_directories.directory(place))
-        options += [f"--work-tree={place.top}"] if place.top else []
+    git_directory = _own_directories.locate(folder) if folder is not None and folder.is_dir() else None
+    options = [f"--git-dir={os.devnull if git_directory is None else git_directory.own}"]
+    if git_directory is not None:
+        environment |= build_variables(git_directory, _own_directories.directory(git_directory))
+        options += [f"--work-tree={git_directory.top}"] if git_directory.top else []
     try:
         done = subprocess.run(
-            ["git", *options, *words],
+            ["git", *options, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -21,19 +21,21 @@ def plan_schema() -> dict[str, Any]:
     definitions["Check"] = {"anyOf": [*CHECK_SCHEMA["anyOf"], {"$ref": "#/$defs/Step"}]}
     for part in (schema, *definitions.values()):
         part.pop("title", None)
-        part["properties"] = {name: _allow_expression(name, said) for name, said in part.get("properties", {}).items()}
+        part["properties"] = {
+            name: _allow_expression(name, key_schema) for name, key_schema in part.get("properties", {}).items()
+        }
         if not part["properties"]:
             del part["properties"]
     schema["properties"]["$schema"] = {"type": "string", "description": "Where this schema is, for editors."}
     return {"$schema": SCHEMA_DIALECT, "title": "A plan of agentq", **schema}
 
 
-def _allow_expression(name: str, said: dict[str, Any]) -> dict[str, Any]:
+def _allow_expression(name: str, key_schema: dict[str, Any]) -> dict[str, Any]:
     """One key: what it takes, or an expression that becomes that."""
-    description = {"description": said["description"]} if "description" in said else {}
+    description = {"description": key_schema["description"]} if "description" in key_schema else {}
     if name in _CHECK_KEYS:
         return {**description, "$ref": "#/$defs/Check"}
-    body = {key: value for key, value in said.items() if key not in ("title", "default", "description")}
+    body = {key: value for key, value in key_schema.items() if key not in ("title", "default", "description")}
     choices = [each for each in body.pop("anyOf", [body]) if each and each != {"type": "null"}]
     if not any(_takes_text(each) for each in choices):
         choices.append(EXPRESSION_SCHEMA)

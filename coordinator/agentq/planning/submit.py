@@ -65,12 +65,17 @@ def build_header(
     compiled: CompiledPlan, *, file: str = "", folder: str = "", host: str = "", crewed: bool = False
 ) -> PlanHeader:
     """What is to be kept of a plan beside its tasks."""
-    site = compiled.site
-    where: dict[str, Any] = {}
-    if site is not None:
-        where = {"repository": site.repository, "local": site.local, "base": site.base, "target": site.target}
-        where |= {"update_checkout": site.update_checkout, "checked_out": site.checked_out}
-        where["workspace"] = compiled.workspace
+    repository = compiled.repository
+    location: dict[str, Any] = {}
+    if repository is not None:
+        location = {
+            "repository": repository.repository,
+            "local": repository.local,
+            "base": repository.base,
+            "target": repository.target,
+        }
+        location |= {"update_checkout": repository.update_checkout, "checked_out": repository.checked_out}
+        location["workspace"] = compiled.workspace
     return PlanHeader(
         name=compiled.name,
         file=file,
@@ -81,7 +86,7 @@ def build_header(
         budget_usd=compiled.budget_usd,
         queues=tuple(dict.fromkeys(task.spec.queue for task in compiled.tasks)),
         crewed=crewed,
-        **where,
+        **location,
     )
 
 
@@ -94,18 +99,18 @@ def submit_plan(
 ) -> str:
     """Put a plan into the world under this id."""
     set_parallel_limit(plans, plan, head)
-    ours = [_reserve_task(task, plan) for task in tasks] if head.crewed else list(tasks)
+    compiled = [_reserve_task(task, plan) for task in tasks] if head.crewed else list(tasks)
     source = json.dumps(
         {
             "v": SOURCE_VERSION,
             "head": head.model_dump(mode="json", exclude_defaults=True),
-            "tasks": list(map(_task_record, ours)),
+            "tasks": list(map(_task_record, compiled)),
         },
         ensure_ascii=False,
         separators=(",", ":"),
     )
-    made = [TaskSubmission(task.id, task.spec, task.needs, task.inputs) for task in ours]
-    return _create_plan(plans, plan, head, made, source, durable=durable)
+    submissions = [TaskSubmission(task.id, task.spec, task.needs, task.inputs) for task in compiled]
+    return _create_plan(plans, plan, head, submissions, source, durable=durable)
 
 
 def _create_plan(
@@ -141,8 +146,8 @@ def complete_plan(plans: Plans, plan: str) -> None:
     source = plans.source(plan)
     head, tasks = read_source(source)
     set_parallel_limit(plans, plan, head)
-    made = [TaskSubmission(task.id, task.spec, task.needs, task.inputs) for task in tasks]
-    _create_plan(plans, plan, head, made, source)
+    submissions = [TaskSubmission(task.id, task.spec, task.needs, task.inputs) for task in tasks]
+    _create_plan(plans, plan, head, submissions, source)
 
 
 def read_header(plans: Plans, plan: str) -> PlanHeader:
@@ -156,14 +161,14 @@ _SOURCE_PREFIX = '{"v":'
 
 def read_source(source: str) -> tuple[PlanHeader, list[CompiledTask]]:
     """What is kept with a plan, read back."""
-    said = json.loads(source)
-    if said.get("v") != SOURCE_VERSION:
-        raise Incompatible(f"This plan was made by another version of agentq ({said.get('v')!r}); use that one.")
-    return PlanHeader.model_validate(said["head"]), list(_parse_tasks(said["tasks"]))
+    document = json.loads(source)
+    if document.get("v") != SOURCE_VERSION:
+        raise Incompatible(f"This plan was made by another version of agentq ({document.get('v')!r}); use that one.")
+    return PlanHeader.model_validate(document["head"]), list(_parse_tasks(document["tasks"]))
 
 
-def _parse_tasks(told: Iterable[dict[str, Any]]) -> Iterable[CompiledTask]:
-    for each in told:
+def _parse_tasks(records: Iterable[dict[str, Any]]) -> Iterable[CompiledTask]:
+    for each in records:
         spec = RunSpec.model_validate_json(json.dumps(each["spec"]))
         yield CompiledTask(each["id"], spec, tuple(each.get("needs", ())), tuple(each.get("inputs", ())))
 

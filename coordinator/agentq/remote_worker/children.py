@@ -67,10 +67,10 @@ class RemoteRunVerbs(RunVerbs):
 def request_held_run(store: RemoteStore, claim: Claim, kind: type[HeldRunMessage], **fields: Any) -> Any:
     """What the coordinator answers to a question about a run that is held; asked again while a connection is made."""
     for attempt in range(1, REQUEST_ATTEMPTS + 1):
-        number = store.number()
-        asked = kind.model_validate({"id": number, "run": claim.id, "fence": claim.fence, **fields})
+        number = store.next_number()
+        question = kind.model_validate({"id": number, "run": claim.id, "fence": claim.fence, **fields})
         try:
-            return store.ask(number, asked.to_wire())
+            return store.ask(number, question.to_wire())
         except Unreachable:
             if attempt == REQUEST_ATTEMPTS:
                 raise
@@ -78,8 +78,8 @@ def request_held_run(store: RemoteStore, claim: Claim, kind: type[HeldRunMessage
     raise AssertionError("the last attempt returns or raises")
 
 
-def _parse_runs(told: list[Any]) -> list[RunRecord]:
-    return [RunRecord.model_validate_json(to_json(each)) for each in told]
+def _parse_runs(records: list[Any]) -> list[RunRecord]:
+    return [RunRecord.model_validate_json(to_json(each)) for each in records]
 
 
 class RemoteAttemptChildren(AttemptChildren):
@@ -114,75 +114,79 @@ class RemoteWorkerChildren(WorkerChildren):
     def __init__(self, store: RemoteStore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._bells: set[tuple[str, WakeFlag]] = set()
+        self._waiting: set[tuple[str, WakeFlag]] = set()
 
     def of(self, claim: Claim) -> AttemptChildren:
         return RemoteAttemptChildren(self._store, claim)
 
-    def enter(self, claim: Claim, run_id: str, bell: WakeFlag) -> None:
+    def enter(self, claim: Claim, run_id: str, wake_flag: WakeFlag) -> None:
         with self._lock:
-            self._bells.add((run_id, bell))
-        self._wait(claim, run_id, bell)
+            self._waiting.add((run_id, wake_flag))
+        self._wait(claim, run_id, wake_flag)
 
-    def leave(self, run_id: str, bell: WakeFlag) -> None:
+    def leave(self, run_id: str, wake_flag: WakeFlag) -> None:
         with self._lock:
-            self._bells.discard((run_id, bell))
+            self._waiting.discard((run_id, wake_flag))
 
     def close(self) -> None:
         with self._lock:
-            self._bells.clear()
+            self._waiting.clear()
 
-    def _wait(self, claim: Claim, run_id: str, bell: WakeFlag) -> None:
-        number = self._store.number()
-        asked = AwaitChildMessage(id=number, run=claim.id, fence=claim.fence, child=run_id, within_ms=BLOCK_MS_MAX)
-        future = self._store.begin(number, asked.to_wire())
-        future.add_done_callback(lambda done: self._heard(claim, run_id, bell, done))
+    def _wait(self, claim: Claim, run_id: str, wake_flag: WakeFlag) -> None:
+        number = self._store.next_number()
+        question = AwaitChildMessage(id=number, run=claim.id, fence=claim.fence, child=run_id, within_ms=BLOCK_MS_MAX)
+        future = self._store.begin(number, question.to_wire())
+        future.add_done_callback(lambda done: self._handle_answer(claim, run_id, wake_flag, done))
 
-    def _heard(self, claim: Claim, run_id: str, bell: WakeFlag, done: Future[Any]) -> None:
+    def _handle_answer(self, claim: Claim, run_id: str, wake_flag: WakeFlag, done: Future[Any]) -> None:
         """In the thread of the connection."""
-        bell.set()
+        wake_flag.set()
         broken = done.cancelled() or done.exception() is not None
         with self._lock:
-            waits = (run_id, bell) in self._bells
+            waits = (run_id, wake_flag) in self._waiting
         if waits and (broken or not done.result()):
-            self._store.later(RETRY_DELAY_S if broken else 0, lambda: self._wait(claim, run_id, bell))
+            self._store.call_later(RETRY_DELAY_S if broken else 0, lambda: self._wait(claim, run_id, wake_flag))
 
 
-def answer_request(queue: RunVerbs, grants: WorkerPermissions, asked: HeldRunMessage) -> Any:
+def answer_request(run_verbs: RunVerbs, permissions: WorkerPermissions, question: HeldRunMessage) -> Any:
     """What a worker is told about a run that it holds; of all others but its kin it gets to know nothing."""
-    grants.check_holds(asked.run, asked.fence)
-    claim = Claim(asked.run, asked.fence, "", "")
-    match asked:
+    permissions.check_holds(question.run, question.fence)
+    claim = Claim(question.run, question.fence, "", "")
+    match question:
         case SignalsMessage():
-            return _signals_adapter.dump_python(queue.mail(claim), mode="json")
+            return _signals_adapter.dump_python(run_verbs.mail(claim), mode="json")
         case InputRunsMessage(runs=runs):
-            own = RunQueries(queue.store).get(asked.run).spec
+            own = RunQueries(run_verbs.store).get(question.run).spec
             if not {*own.inputs.values(), *own.after}.issuperset(runs):
-                raise NotAllowed(f"The run {asked.run} is given nothing of those.")
-            return [_dump_run(_redact_run(run)) for run in queue.given(claim, runs)]
+                raise NotAllowed(f"The run {question.run} is given nothing of those.")
+            return [_dump_run(_redact_run(run)) for run in run_verbs.given(claim, runs)]
         case FinishedTasksMessage(most=most):
-            own = RunQueries(queue.store).get(asked.run).spec
+            own = RunQueries(run_verbs.store).get(question.run).spec
             if own.plan is None or own.context != "plan":
-                raise NotAllowed(f"The run {asked.run} is not told of its plan.")
-            return [_dump_run(_redact_run(run)) for run in queue.finished(claim, own.plan, most)]
-    return _answer_child_request(queue, claim, grants, asked)
+                raise NotAllowed(f"The run {question.run} is not told of its plan.")
+            return [_dump_run(_redact_run(run)) for run in run_verbs.finished(claim, own.plan, most)]
+    return _answer_child_request(run_verbs, claim, permissions, question)
 
 
-def _answer_child_request(queue: RunVerbs, claim: Claim, grants: WorkerPermissions, asked: HeldRunMessage) -> Any:
-    kin = AttemptChildren(queue, claim)
-    match asked:
+def _answer_child_request(
+    run_verbs: RunVerbs, claim: Claim, permissions: WorkerPermissions, question: HeldRunMessage
+) -> Any:
+    children = AttemptChildren(run_verbs, claim)
+    match question:
         case SubmitChildMessage():
-            return kin.submit(_parse_child_spec(asked, grants), most=asked.most, run_id=_make_child_id(asked))
+            return children.submit(
+                _parse_child_spec(question, permissions), most=question.most, run_id=_make_child_id(question)
+            )
         case RunStateMessage():
-            return _dump_run(kin.get(asked.child))
+            return _dump_run(children.get(question.child))
         case ChildLogMessage():
-            entries, more = kin.written(asked.child, asked.after, asked.characters)
+            entries, more = children.written(question.child, question.after, question.characters)
             return [entry.model_dump(mode="json") for entry in entries], more
         case CancelChildMessage():
-            return kin.cancel(asked.child, asked.reason).value
+            return children.cancel(question.child, question.reason).value
         case AwaitChildMessage():
-            return kin.get(asked.child).state
-    raise AgentqError(f"Nobody has said how {asked.type} is answered.")
+            return children.get(question.child).state
+    raise AgentqError(f"Nobody has said how {question.type} is answered.")
 
 
 def _redact_run(run: RunRecord) -> RunRecord:
@@ -194,18 +198,18 @@ def _dump_run(run: RunRecord) -> Any:
     return from_json(run.model_dump_json(by_alias=True))
 
 
-def _make_child_id(asked: SubmitChildMessage) -> str:
+def _make_child_id(question: SubmitChildMessage) -> str:
     """The same when it is asked for twice; none that the worker chooses, which might be what a schedule is to use."""
     return make_tick_run_id(
-        partition_of(asked.run), id_created_ms(asked.child), f"{asked.run} {asked.fence} {asked.child}"
+        partition_of(question.run), id_created_ms(question.child), f"{question.run} {question.fence} {question.child}"
     )
 
 
-def _parse_child_spec(asked: SubmitChildMessage, grants: WorkerPermissions) -> RunSpec:
-    check_members(asked.spec, FREE_JSON_FIELDS)
+def _parse_child_spec(question: SubmitChildMessage, permissions: WorkerPermissions) -> RunSpec:
+    check_members(question.spec, FREE_JSON_FIELDS)
     try:
-        spec = RunSpec.model_validate_json(to_json(asked.spec))
+        spec = RunSpec.model_validate_json(to_json(question.spec))
     except ValidationError as error:
         raise Invalid(describe_error(error)) from error
-    grants.check_queue(spec.queue)
+    permissions.check_queue(spec.queue)
     return spec

@@ -98,21 +98,21 @@ class WorkerPermissions:
         self.queues = queues
         """The only queues that its token is good for; all if there are none."""
         self._identity: WorkerIdentity | None = None
-        self._once: set[str] = set()
+        self._queues_served: set[str] = set()
         """The queues that it has served since it is connected."""
-        self._own: set[tuple[str, str]] = set()
+        self._own_attempts: set[tuple[str, str]] = set()
 
     def admit(self) -> None:
         """Refuse a worker that somebody else is, with another token or straight from Redis."""
-        for partition in self.store.partitions() if self._is_narrow else ():
-            self._record(partition)
+        for partition in self.store.partitions() if self._is_limited else ():
+            self._read_identity(partition)
 
-    def checked(self, script: str, words: Iterable[CommandArgument]) -> list[CommandArgument]:
+    def check_arguments(self, script: str, arguments: Iterable[CommandArgument]) -> list[CommandArgument]:
         """The words to call a script with, if the worker may; asks the server where it has to."""
         if script not in WORKER_SCRIPTS:
             raise NotAllowed(f"A worker has no business with {script[:32]!r}.")
         header = SCRIPTS[script].header
-        given = list(words)
+        given = list(arguments)
         rest = len(given) - len(header.arguments)
         if rest < 0 or (rest % len(header.rows) if header.rows else rest):
             raise Invalid(f"The script {script!r} takes other words: {' '.join((*header.arguments, *header.rows))}.")
@@ -123,18 +123,18 @@ class WorkerPermissions:
             raise NotAllowed("A worker looks at limits that it names.")
         rows = chain.from_iterable([header.rows] * number)
         names = [*header.arguments, *rows]
-        checked = [self._word(script, name, word) for name, word in zip(names, given, strict=True)]
-        return list(self._fenced(names, checked))
+        checked = [self._check_argument(script, name, word) for name, word in zip(names, given, strict=True)]
+        return list(self._blank_foreign_fences(names, checked))
 
-    def lanes(self, lanes: Iterable[str], *, former: bool = False) -> list[str]:
+    def check_lanes(self, lanes: Iterable[str], *, former: bool = False) -> list[str]:
         """The same lanes, if the worker serves them; or did so once, which is enough for what it was given then."""
-        wanted = list(lanes)
-        queues = {_lane_queue(lane) for lane in wanted}
-        if not self._serves(queues) and not (former and self._once.issuperset(queues)):
+        lane_names = list(lanes)
+        queues = {_lane_queue(lane) for lane in lane_names}
+        if not self._serves(queues) and not (former and self._queues_served.issuperset(queues)):
             self._identity = None
             if not self._serves(queues):
                 raise NotAllowed(f"The worker {self.worker} serves other queues.")
-        return wanted
+        return lane_names
 
     def check_queue(self, queue: str) -> None:
         """Refuse a queue that the worker does not serve."""
@@ -147,75 +147,75 @@ class WorkerPermissions:
         if self.store.connection.command("HMGET", key, "worker", "fence") != [self.worker, fence]:
             raise Fenced(f"The run {run} is not in the hands of the worker {self.worker} with that fence.")
 
-    def heard(self, script: str, reply: Any) -> Any:
+    def filter_reply(self, script: str, reply: Any) -> Any:
         """What the server answered: the runs that it gave are the worker's from now on, and not all lanes are shown."""
         if not isinstance(reply, list):
             return reply
         if script == "queue/list_lanes":
-            return self._shown(*reply)
+            return self._filter_lanes(*reply)
         if script in CLAIMING_SCRIPTS:
-            if len(self._own) > ATTEMPTS_CACHED:
-                self._own.clear()
+            if len(self._own_attempts) > ATTEMPTS_CACHED:
+                self._own_attempts.clear()
             pairs = pairwise(each for each in reply if isinstance(each, str))
-            self._own.update(pair for pair in pairs if pair[0].startswith("run_"))
+            self._own_attempts.update(pair for pair in pairs if pair[0].startswith("run_"))
         return reply
 
-    def _shown(self, revision: str, running: int, *lanes: str) -> list[str | int]:
+    def _filter_lanes(self, revision: str, running: int, *lanes: str) -> list[str | int]:
         """Lanes of queues that are the worker's, or were: somebody may just have changed that."""
         self._identity = None
         self._serves(())
-        mine = [_lane_queue(lane) in self._once for lane in lanes]
-        return [revision, sum(mine[:running]), *compress(lanes, mine)]
+        is_own = [_lane_queue(lane) in self._queues_served for lane in lanes]
+        return [revision, sum(is_own[:running]), *compress(lanes, is_own)]
 
     # ---- who it is
 
     @property
-    def _mark(self) -> str:
+    def _registration_mark(self) -> str:
         return "coordinator" if self.bound is None else f"coordinator by token {self.bound}"
 
     @property
-    def _is_narrow(self) -> bool:
+    def _is_limited(self) -> bool:
         """Whether its token is not good for every worker."""
         return self.bound is not None or bool(self.queues)
 
-    def _record(self, partition: int) -> WorkerIdentity | None:
+    def _read_identity(self, partition: int) -> WorkerIdentity | None:
         """The worker as it is registered, if it is; refused where its token is not good for that one."""
         key = self.store.key(partition, "worker", self.worker)
         state, text = self.store.connection.command("HMGET", key, "state", "identity")
         if not text or state == "gone":
             return None
-        told = WorkerIdentity.model_validate_json(text)
-        if self.bound is not None and told.about.get(VIA_FIELD) != self._mark:
+        identity = WorkerIdentity.model_validate_json(text)
+        if self.bound is not None and identity.about.get(VIA_FIELD) != self._registration_mark:
             raise NotAllowed(f"The worker {self.worker} is registered by somebody else; start with another name.")
-        self._check_queues(told.queues)
-        return told
+        self._check_queues(identity.queues)
+        return identity
 
     def _check_queues(self, queues: Iterable[str]) -> None:
         if self.queues and not set(queues).issubset(self.queues):
             raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
 
-    def _known(self) -> WorkerIdentity | None:
+    def _get_identity(self) -> WorkerIdentity | None:
         if self._identity is None:
-            self._identity = self._record(0)
-            self._once.update(self._identity.queues if self._identity is not None else ())
+            self._identity = self._read_identity(0)
+            self._queues_served.update(self._identity.queues if self._identity is not None else ())
         return self._identity
 
     def _serves(self, queues: Iterable[str]) -> bool:
-        identity = self._known()
+        identity = self._get_identity()
         return identity is not None and set(identity.queues).issuperset(queues)
 
     # ---- what it holds
 
-    def _fenced(self, names: list[str], words: list[CommandArgument]) -> Iterator[CommandArgument]:
+    def _blank_foreign_fences(self, names: list[str], arguments: list[CommandArgument]) -> Iterator[CommandArgument]:
         run = ""
-        for name, word in zip(names, words, strict=True):
+        for name, word in zip(names, arguments, strict=True):
             if name == "id":
                 run = str(word)
             yield INVALID_FENCE if name == "fence" and run and not self._holds(run, str(word)) else word
 
     def _holds(self, run: str, fence: str) -> bool:
         """Whether nobody else holds the run. What has ended, or is not there, the script knows by its fence."""
-        if (run, fence) in self._own:
+        if (run, fence) in self._own_attempts:
             return True
         key = self.store.key(partition_of(run), "run", run)
         holder = self.store.connection.command("HGET", key, "worker")
@@ -223,13 +223,13 @@ class WorkerPermissions:
 
     # ---- words
 
-    def _word(self, script: str, name: str, word: CommandArgument) -> CommandArgument:
-        text = str(word)
+    def _check_argument(self, script: str, name: str, argument: CommandArgument) -> CommandArgument:
+        text = str(argument)
         match name:
             case "worker":
-                self._check_own(text)
+                self._check_worker(text)
             case "identity":
-                return self._described(text)
+                return self._check_identity(text)
             case "dice":
                 return self.store.dice()
             case "lease_ms":
@@ -237,7 +237,7 @@ class WorkerPermissions:
             case "grace_ms":
                 return self.settings.forget_ms
             case "lane" | "lanes":
-                self.lanes(text.splitlines(), former=script == "worker/claim_delivered")
+                self.check_lanes(text.splitlines(), former=script == "worker/claim_delivered")
             case "limit":
                 self._check_gate(text, shuts=script == "limit/block_until")
             case "until_ms" if ARGUMENT_PATTERNS[name].fullmatch(text):
@@ -249,22 +249,22 @@ class WorkerPermissions:
                     raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
             case _:
                 ARGUMENT_CHECKS[name](text)
-        return word
+        return argument
 
-    def _check_own(self, worker: str) -> None:
+    def _check_worker(self, worker: str) -> None:
         if worker != self.worker:
             raise NotAllowed(f"This connection is of the worker {self.worker}, not of {worker[:80]!r}.")
-        if self._is_narrow:
+        if self._is_limited:
             # It may have been registered by somebody else since this connection was let in.
-            self._known()
+            self._get_identity()
 
-    def _described(self, text: str) -> str:
+    def _check_identity(self, text: str) -> str:
         identity = _parse_model(WorkerIdentity, text, "description of a worker")
-        self._check_own(identity.id)
+        self._check_worker(identity.id)
         self._check_queues(identity.queues)
         self.admit()
-        self._identity = identity.model_copy(update={"about": {**identity.about, VIA_FIELD: self._mark}})
-        self._once.update(identity.queues)
+        self._identity = identity.model_copy(update={"about": {**identity.about, VIA_FIELD: self._registration_mark}})
+        self._queues_served.update(identity.queues)
         self._identity.check_size()
         return self._identity.model_dump_json()
 
@@ -272,7 +272,7 @@ class WorkerPermissions:
         """A worker looks at gates of accounts of agents that it has, and shuts them while it holds a run of them."""
         _check_value(_limit_adapter, limit, "name of a limit")
         kind, _, rest = limit.partition(":")
-        identity = self._known()
+        identity = self._get_identity()
         offers = identity is not None and f"{AGENT_LABEL}{rest.partition(':')[0]}" in identity.labels
         if kind != "account" or not offers:
             raise NotAllowed(f"The limit {limit!r} is none of an agent of the worker {self.worker}.")
@@ -352,10 +352,10 @@ def _check_outcome_class(text: str) -> None:
         raise Invalid(f"There is no class of outcomes {text[:80]!r}.")
 
 
-def _check_size(most: int, *, parsed: bool = False) -> Callable[[str], None]:
+def _check_size(bytes_max: int, *, parsed: bool = False) -> Callable[[str], None]:
     def check(text: str) -> None:
-        if len(text.encode()) > most:
-            raise Invalid(f"A word has {len(text.encode())} bytes; {most} is the most.")
+        if len(text.encode()) > bytes_max:
+            raise Invalid(f"A word has {len(text.encode())} bytes; {bytes_max} is the most.")
         if parsed and text:
             try:
                 from_json(text)

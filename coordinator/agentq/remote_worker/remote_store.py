@@ -48,33 +48,35 @@ class RemoteStore(NamespaceStore):
         self._lock = threading.Lock()
         self.settings: Settings | None = None
         """Those of the coordinator, once it was reached."""
-        said = {"version": installed_version(), "worker": worker}
-        self._work = CoordinatorConnection(
-            address, InitMessage.model_validate({**said, "line": "work"}), self._welcomed
+        identity = {"version": installed_version(), "worker": worker}
+        self._work_connection = CoordinatorConnection(
+            address, InitMessage.model_validate({**identity, "line": "work"}), self._accept_welcome
         )
         # Its pings are answered at once, so it finds out first that nobody is there any more.
-        pulse = InitMessage.model_validate({**said, "line": "pulse"})
-        self._pulse = CoordinatorConnection(address, pulse, self._welcomed, broken=self._work.cut)
+        heartbeat_init = InitMessage.model_validate({**identity, "line": "pulse"})
+        self._heartbeat_connection = CoordinatorConnection(
+            address, heartbeat_init, self._accept_welcome, broken=self._work_connection.abort
+        )
         # Nothing here is sent to a server of Redis; whatever would be, is refused below.
         super().__init__(_NoConnection(), Keyspace())  # type: ignore[arg-type]
 
-    def open(self, waits: Callable[[AgentqError], None] | None = None) -> Settings:
+    def open(self, on_wait: Callable[[AgentqError], None] | None = None) -> Settings:
         """Connect, for as long as it takes where somebody `waits`; returns what holds there."""
-        self._pulse.open(OPEN_TIMEOUT_S, waits)
-        self._work.open(OPEN_TIMEOUT_S, waits)
+        self._heartbeat_connection.open(OPEN_TIMEOUT_S, on_wait)
+        self._work_connection.open(OPEN_TIMEOUT_S, on_wait)
         assert self.settings is not None
         return self.settings
 
-    def on_times(self, act: Callable[[Settings], None]) -> None:
+    def on_times(self, callback: Callable[[Settings], None]) -> None:
         """What to do, in a thread of the connection's, when other times hold there than before."""
-        self._on_times = act
+        self._on_times = callback
 
     def close(self) -> None:
         """Say good-bye."""
-        self._work.close()
-        self._pulse.close()
+        self._work_connection.close()
+        self._heartbeat_connection.close()
 
-    def _welcomed(self, welcome: WelcomeMessage) -> None:
+    def _accept_welcome(self, welcome: WelcomeMessage) -> None:
         if welcome.protocol != PROTOCOL_VERSION:
             raise Incompatible(
                 f"The coordinator is agentq {welcome.version} and speaks version {welcome.protocol} of the protocol, "
@@ -89,8 +91,8 @@ class RemoteStore(NamespaceStore):
                     f"The coordinator is now of the namespace {welcome.namespace!r} in {welcome.partitions} "
                     f"partitions, where this worker has begun in {self.keyspace.namespace!r}; start it again."
                 )
-            told = {name: getattr(welcome, name) for name in (*TIME_SETTINGS, "namespace", "partitions")}
-            self.settings = Settings.checked(**told)
+            fields = {name: getattr(welcome, name) for name in (*TIME_SETTINGS, "namespace", "partitions")}
+            self.settings = Settings.checked(**fields)
         if before is not None and before != self.settings:
             self._on_times(self.settings)
 
@@ -100,44 +102,48 @@ class RemoteStore(NamespaceStore):
         """The coordinator has seen to that."""
 
     def call(self, script: str, partition: int, *arguments: CommandArgument) -> Any:
-        line, within_s = (
-            (self._pulse, ANSWER_TIMEOUT_S) if script in HEARTBEAT_SCRIPTS else (self._work, LARGE_ANSWER_TIMEOUT_S)
+        connection, timeout_s = (
+            (self._heartbeat_connection, ANSWER_TIMEOUT_S)
+            if script in HEARTBEAT_SCRIPTS
+            else (self._work_connection, LARGE_ANSWER_TIMEOUT_S)
         )
-        number = line.number()
+        number = connection.next_number()
         call = ScriptCallMessage(id=number, script=script, partition=partition, words=_encode_arguments(arguments))
-        return line.ask(number, call.to_wire(), within_s)
+        return connection.ask(number, call.to_wire(), timeout_s)
 
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[CommandArgument]]]) -> Iterator[Any]:
-        return (self.call(script, partition, *words) for partition, words in calls)
+        return (self.call(script, partition, *arguments) for partition, arguments in calls)
 
     # ---- what a lease does
 
     def pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
         """What these lanes have delivered, as (lane, entry)."""
-        number = self._work.number()
-        asked = PendingEntriesMessage(id=number, partition=partition, lanes=list(lanes))
-        return [(lane, entry) for lane, entry in self._work.ask(number, asked.to_wire(), ANSWER_TIMEOUT_S)]
+        number = self._work_connection.next_number()
+        question = PendingEntriesMessage(id=number, partition=partition, lanes=list(lanes))
+        return [
+            (lane, entry) for lane, entry in self._work_connection.ask(number, question.to_wire(), ANSWER_TIMEOUT_S)
+        ]
 
     def reader(self) -> RemoteReader:
-        return RemoteReader(self._work)
+        return RemoteReader(self._work_connection)
 
     # ---- what is asked beside that
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Of a question to come."""
-        return self._work.number()
+        return self._work_connection.next_number()
 
     def ask(self, number: int, text: str) -> Any:
         """Say it, and wait for the answer."""
-        return self._work.ask(number, text, LARGE_ANSWER_TIMEOUT_S)
+        return self._work_connection.ask(number, text, LARGE_ANSWER_TIMEOUT_S)
 
     def begin(self, number: int, text: str) -> Future[Any]:
         """Say it; the answer comes to the future, in a thread of the connection's."""
-        return self._work.begin(number, text)
+        return self._work_connection.begin(number, text)
 
-    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Do something later, in a thread of the connection's."""
-        self._work.later(delay_s, act)
+        self._work_connection.call_later(delay_s, callback)
 
 
 class RemoteReader:
@@ -146,38 +152,38 @@ class RemoteReader:
     is_spread = False
     """The coordinator sees to it that one wait is for all partitions."""
 
-    def __init__(self, line: CoordinatorConnection) -> None:
-        self._line = line
+    def __init__(self, connection: CoordinatorConnection) -> None:
+        self._connection = connection
         self._lock = threading.Lock()
-        self._waits: int | None = None
-        self._rung = self._closed = False
+        self._active_wait: int | None = None
+        self._wake_requested = self._closed = False
 
     def wait(
         self, lanes: dict[int, list[str]], block_ms: int, claim: Sequence[CommandArgument] | None
     ) -> tuple[Any, Any]:
         """Wait until something comes, and claim then; both replies. Nothing if it was woken before it was asked."""
-        number = self._line.number()
+        number = self._connection.next_number()
         with self._lock:
-            if self._rung or self._closed:
-                self._rung = False
+            if self._wake_requested or self._closed:
+                self._wake_requested = False
                 return None, None
-            self._waits = number
+            self._active_wait = number
         block_ms = min(block_ms, BLOCK_MS_MAX)
-        words = None if claim is None else _encode_arguments(claim)
+        arguments = None if claim is None else _encode_arguments(claim)
         try:
-            watch = WatchMessage(id=number, lanes=lanes, block_ms=block_ms, claim=words)
-            reply, granted = self._line.ask(number, watch.to_wire(), block_ms / 1000 + ANSWER_TIMEOUT_S)
+            watch = WatchMessage(id=number, lanes=lanes, block_ms=block_ms, claim=arguments)
+            reply, granted = self._connection.ask(number, watch.to_wire(), block_ms / 1000 + ANSWER_TIMEOUT_S)
         finally:
             with self._lock:
                 # Whoever rang since wanted this wait to end, and it has.
-                self._waits, self._rung = None, False
+                self._active_wait, self._wake_requested = None, False
         return reply, granted
 
     def unblock(self) -> None:
         with self._lock:
-            self._rung, number = True, self._waits
+            self._wake_requested, number = True, self._active_wait
         if number is not None:
-            self._line.wake(number)
+            self._connection.wake(number)
 
     def close(self) -> None:
         self._closed = True
@@ -194,26 +200,26 @@ class RemoteLease(WorkerLease):
         store: RemoteStore,
         identity: WorkerIdentity,
         settings: Settings,
-        registered: Callable[[Sequence[str]], None] = lambda _: None,
+        on_registered: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         """`registered` hears the epochs of each life of the worker, by partition; none when it has left."""
         super().__init__(store, identity, settings)
-        self._registered = registered
-        store.on_times(self._take_over)
+        self._on_registered = on_registered
+        store.on_times(self._set_settings)
 
     def register(self) -> list[tuple[str, str]]:
         held = super().register()
-        self._registered([seat.epoch for seat in self._seats])
+        self._on_registered([seat.epoch for seat in self._seats])
         return held
 
     def deregister(self) -> None:
         super().deregister()
-        self._registered([])
+        self._on_registered([])
 
     def reader(self) -> RemoteReader:
         return self.store.reader()
 
-    def _take_over(self, settings: Settings) -> None:
+    def _set_settings(self, settings: Settings) -> None:
         self.settings = settings
 
     def _delivered(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
@@ -232,10 +238,10 @@ class RemoteLease(WorkerLease):
         return self.store.key(partition, *(("worker_inbox", self.identity.id) if lane is None else ("lane", lane)))
 
 
-def _encode_arguments(words: Iterable[CommandArgument]) -> list[str | int]:
+def _encode_arguments(arguments: Iterable[CommandArgument]) -> list[str | int]:
     """Words as JSON has them: the server takes all of them as text."""
     return [
-        word.decode() if isinstance(word, bytes) else word if isinstance(word, int) else str(word) for word in words
+        word.decode() if isinstance(word, bytes) else word if isinstance(word, int) else str(word) for word in arguments
     ]
 
 

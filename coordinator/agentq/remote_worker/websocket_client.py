@@ -95,134 +95,142 @@ class CoordinatorConnection:
         self._init = init
         self._welcomed = welcomed
         self._on_broken = broken
-        self._pong_s = PONG_TIMEOUT_S if init.line == "pulse" else BUSY_PONG_TIMEOUT_S
+        self._pong_timeout_s = PONG_TIMEOUT_S if init.line == "pulse" else BUSY_PONG_TIMEOUT_S
         self._numbers = count(1)
-        self._asked: dict[int, Future[Any]] = {}
+        self._pending: dict[int, Future[Any]] = {}
         self._urgent: deque[str] = deque()
         self._bulk: deque[str] = deque()
-        self._changed = threading.Condition()
-        self._up = self._was_up = False
-        self._up_since_ms: int | None = None
+        self._state_changed = threading.Condition()
+        self._is_connected = self._was_connected = False
+        self._connected_since_ms: int | None = None
         """Since when this connection is welcome; None if it was not yet."""
-        self._fault: AgentqError | None = None
+        self._refusal: AgentqError | None = None
         """Why the other side does not take this worker."""
-        self._broken = Unreachable("The coordinator was not reached yet.")
+        self._last_error = Unreachable("The coordinator was not reached yet.")
         self._failures = 0
         self._closed = False
         self._loop = asyncio.new_event_loop()
-        self._bell = asyncio.Event()
-        self._end = asyncio.Event()
+        self._send_wakeup = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._socket: ClientConnection | None = None
         self._thread = threading.Thread(target=self._run, name=f"agentq-line-{init.line}", daemon=True)
 
     # ---- from any thread
 
-    def open(self, within_s: float, waits: Callable[[AgentqError], None] | None = None) -> None:
+    def open(self, within_s: float, on_wait: Callable[[AgentqError], None] | None = None) -> None:
         """Begin; returns once it is welcomed. Where the first tries fail, it `waits` on if it may, or raises why."""
         self._thread.start()
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_settled or self._failures >= FIRST_FAILURES_MAX, within_s)
-            if waits is not None and not self._is_settled and not has_untrusted_certificate(self._broken):
-                waits(self._broken)
-                self._changed.wait_for(lambda: self._is_settled)
-            if not self._up:
-                raise self._fault or self._broken
+        with self._state_changed:
+            self._state_changed.wait_for(lambda: self._is_settled or self._failures >= FIRST_FAILURES_MAX, within_s)
+            if on_wait is not None and not self._is_settled and not has_untrusted_certificate(self._last_error):
+                on_wait(self._last_error)
+                self._state_changed.wait_for(lambda: self._is_settled)
+            if not self._is_connected:
+                raise self._refusal or self._last_error
 
     @property
     def _is_settled(self) -> bool:
         """Whether the other side has welcomed this worker, or refused it for good."""
-        return self._up or self._fault is not None
+        return self._is_connected or self._refusal is not None
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Of the next question."""
         return next(self._numbers)
 
     def ask(self, number: int, text: str, timeout_s: float) -> Any:
         """Say it, and wait for the answer."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._up or self._fault is not None or self._closed, RECONNECT_WAIT_S)
+        with self._state_changed:
+            self._state_changed.wait_for(
+                lambda: self._is_connected or self._refusal is not None or self._closed, RECONNECT_WAIT_S
+            )
         future = self.begin(number, text)
         try:
             return future.result(timeout_s)
         except TimeoutError:
             raise Unreachable(f"The coordinator has not answered within {timeout_s:g} s.") from None
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
 
     def begin(self, number: int, text: str) -> Future[Any]:
         """Say it; the answer, or why there is none, comes to the future."""
         if len(text) > MESSAGE_BYTES // 4 and len(text.encode()) > MESSAGE_BYTES:
             raise Invalid(f"A message of more than {MESSAGE_BYTES} bytes cannot be sent to a coordinator.")
         future: Future[Any] = Future()
-        with self._changed:
-            if self._up:
-                self._asked[number] = future
+        with self._state_changed:
+            if self._is_connected:
+                self._pending[number] = future
             else:
-                future.set_exception(self._fault or self._broken)
+                future.set_exception(self._refusal or self._last_error)
         if not future.done():
             self._send(text)
         return future
 
-    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Do something later, in this thread."""
-        self._call(lambda: self._loop.call_later(delay_s, act))
+        self._call(lambda: self._loop.call_later(delay_s, callback))
 
     def wake(self, number: int) -> None:
         """End the wait of that number."""
         self._send(WakeMessage(id=number).to_wire())
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Break the connection, and make another: the other line has found out that this one leads nowhere."""
         self._call(lambda: self._socket.transport.abort() if self._socket is not None else None)
 
     def close(self) -> None:
         """Say good-bye, and end."""
-        with self._changed:
+        with self._state_changed:
             self._closed = True
-            self._changed.notify_all()
-        self._call(self._end.set)
+            self._state_changed.notify_all()
+        self._call(self._stop_requested.set)
         self._thread.join()
 
     def _send(self, text: str) -> None:
         (self._urgent if len(text) <= URGENT_BYTES_MAX else self._bulk).append(text)
-        self._call(self._bell.set)
+        self._call(self._send_wakeup.set)
 
-    def _call(self, act: Callable[[], Any]) -> None:
+    def _call(self, callback: Callable[[], Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(act)
+            self._loop.call_soon_threadsafe(callback)
 
     # ---- in its own thread
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._keep())
+            self._loop.run_until_complete(self._reconnect_loop())
         finally:
-            self._down(Unreachable("The worker has left the coordinator."))
+            self._set_disconnected(Unreachable("The worker has left the coordinator."))
             self._loop.close()
 
-    async def _keep(self) -> None:
-        tries = 0
-        ending = asyncio.ensure_future(self._end.wait())
-        while not self._end.is_set():
-            self._up_since_ms = None
+    async def _reconnect_loop(self) -> None:
+        attempts = 0
+        stopping = asyncio.ensure_future(self._stop_requested.wait())
+        while not self._stop_requested.is_set():
+            self._connected_since_ms = None
             try:
-                going = await self._connection(ending)
-                self._down(Unreachable("The coordinator has closed the connection."))
+                is_restart = await self._run_connection(stopping)
+                self._set_disconnected(Unreachable("The coordinator has closed the connection."))
             except AgentqError as error:
-                going = False
-                self._down(error)
+                is_restart = False
+                self._set_disconnected(error)
                 if not isinstance(error, Unreachable):
                     return
-            tries = 0 if self._has_lasted() else tries + 1
-            most_ms = RECONNECT_DELAY_MS if going else min(RECONNECT_DELAY_MS << min(tries, 10), RECONNECT_DELAY_MS_MAX)
-            await asyncio.wait({ending}, timeout=random.uniform(0, most_ms) / 1000)
-        ending.cancel()
+            attempts = 0 if self._was_stable() else attempts + 1
+            most_ms = (
+                RECONNECT_DELAY_MS
+                if is_restart
+                else min(RECONNECT_DELAY_MS << min(attempts, 10), RECONNECT_DELAY_MS_MAX)
+            )
+            await asyncio.wait({stopping}, timeout=random.uniform(0, most_ms) / 1000)
+        stopping.cancel()
 
-    def _has_lasted(self) -> bool:
-        return self._up_since_ms is not None and monotonic_ms() - self._up_since_ms >= STABLE_CONNECTION_MS
+    def _was_stable(self) -> bool:
+        return (
+            self._connected_since_ms is not None and monotonic_ms() - self._connected_since_ms >= STABLE_CONNECTION_MS
+        )
 
-    async def _connection(self, ending: asyncio.Future[Any]) -> bool:
+    async def _run_connection(self, stopping: asyncio.Future[Any]) -> bool:
         """One connection, from its beginning to its end; whether the other side has only gone to come back."""
         headers = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
         more: dict[str, Any] = {"ssl": self._address.tls} if self._address.tls is not None else {}
@@ -234,18 +242,18 @@ class CoordinatorConnection:
                 additional_headers=headers,
                 open_timeout=OPEN_TIMEOUT_S,
                 ping_interval=PING_INTERVAL_S,
-                ping_timeout=self._pong_s,
+                ping_timeout=self._pong_timeout_s,
                 close_timeout=2,
                 max_size=None,  # a claim may have many runs in it, and who trusts it with those trusts it with memory
                 max_queue=64,
                 **more,
             ) as socket:
                 self._socket = socket
-                await self._introduce(socket)
-                await self._converse(socket, ending)
+                await self._shake_hands(socket)
+                await self._exchange(socket, stopping)
                 return False
         except InvalidStatus as refused:
-            raise _handshake_error(refused, self._was_up) from refused
+            raise _handshake_error(refused, self._was_connected) from refused
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code in (GOING_AWAY, RESTARTING):
                 return True
@@ -256,65 +264,65 @@ class CoordinatorConnection:
         finally:
             self._socket = None
 
-    async def _introduce(self, socket: ClientConnection) -> None:
+    async def _shake_hands(self, socket: ClientConnection) -> None:
         await socket.send(self._init.to_wire())
         async with asyncio.timeout(WELCOME_TIMEOUT_S):
-            said = parse_coordinator_message(await socket.recv())
-        if not isinstance(said, WelcomeMessage):
+            welcome = parse_coordinator_message(await socket.recv())
+        if not isinstance(welcome, WelcomeMessage):
             raise Unreachable("The coordinator answered before it was asked.")
-        self._welcomed(said)
+        self._welcomed(welcome)
         self._urgent.clear()
         self._bulk.clear()
-        with self._changed:
-            self._up = self._was_up = True
-            self._up_since_ms = monotonic_ms()
+        with self._state_changed:
+            self._is_connected = self._was_connected = True
+            self._connected_since_ms = monotonic_ms()
             self._failures = 0
-            self._changed.notify_all()
+            self._state_changed.notify_all()
 
-    async def _converse(self, socket: ClientConnection, ending: asyncio.Future[Any]) -> None:
+    async def _exchange(self, socket: ClientConnection, stopping: asyncio.Future[Any]) -> None:
         """Carry questions and answers until the connection breaks, or the worker leaves."""
-        sending = asyncio.ensure_future(self._say(socket))
-        hearing = asyncio.ensure_future(self._hear(socket))
+        sender = asyncio.ensure_future(self._send_queued(socket))
+        receiver = asyncio.ensure_future(self._receive_answers(socket))
         try:
-            await asyncio.wait({sending, hearing, ending}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (hearing, sending):
+            await asyncio.wait({sender, receiver, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (receiver, sender):
                 if task.done():
                     task.result()
         finally:
-            for task in (hearing, sending):
+            for task in (receiver, sender):
                 task.cancel()
-            await asyncio.gather(hearing, sending, return_exceptions=True)
+            await asyncio.gather(receiver, sender, return_exceptions=True)
 
-    async def _say(self, socket: ClientConnection) -> None:
+    async def _send_queued(self, socket: ClientConnection) -> None:
         while True:
             while self._urgent or self._bulk:
                 await socket.send((self._urgent or self._bulk).popleft())
-            await self._bell.wait()
-            self._bell.clear()
+            await self._send_wakeup.wait()
+            self._send_wakeup.clear()
 
-    async def _hear(self, socket: ClientConnection) -> None:
+    async def _receive_answers(self, socket: ClientConnection) -> None:
         while True:
             match parse_coordinator_message(await socket.recv()):
                 case AnswerMessage(id=number, reply=reply):
-                    if (future := self._asked.pop(number, None)) is not None:
+                    if (future := self._pending.pop(number, None)) is not None:
                         future.set_result(reply)
                 case RefusalMessage() as refusal:
-                    if (future := self._asked.pop(refusal.id, None)) is not None:
+                    if (future := self._pending.pop(refusal.id, None)) is not None:
                         future.set_exception(refusal_to_error(refusal))
                 case _:
                     raise Unreachable("The coordinator said something out of turn.")
 
-    def _down(self, error: AgentqError) -> None:
-        with self._changed:
-            was_up, self._up = self._up, False
+    def _set_disconnected(self, error: AgentqError) -> None:
+        with self._state_changed:
+            was_up, self._is_connected = self._is_connected, False
             self._failures += 1
             if isinstance(error, Unreachable):
-                self._broken = error
+                self._last_error = error
             else:
-                self._fault = error
-            asked, self._asked = list(self._asked.values()), {}
-            self._changed.notify_all()
-        for future in asked:
+                self._refusal = error
+            pending, self._pending = list(self._pending.values()), {}
+            self._state_changed.notify_all()
+        for future in pending:
             if not future.done():
                 future.set_exception(error)
         if was_up:

@@ -94,12 +94,12 @@ def parse_submit_body(body: bytes, value: Any, *, one: bool = False) -> SubmitBo
     return SubmitBody([parse_spec(body)], False, len(body))
 
 
-def parse_spec(body: bytes, place: str = "") -> RunSpec:
+def parse_spec(body: bytes, prefix: str = "") -> RunSpec:
     """A run, read strictly; `place` is where it stands in what came."""
     try:
         return RunSpec.model_validate_json(body)
     except ValidationError as error:
-        wrong = Invalid(f"{place}{describe_error(error)}")
+        wrong = Invalid(f"{prefix}{describe_error(error)}")
         wrong.__cause__ = error
         raise wrong from error
 
@@ -187,12 +187,12 @@ async def _submit_once(
     service: ServerService, caller: Principal, what: SubmitBody, key: str, *, durable: bool
 ) -> SubmitResponse:
     body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
-    made = {"ids": [service.run_verbs.address(spec, None)[0] for spec in what.specs]}
+    proposal = {"ids": [service.run_verbs.address(spec, None)[0] for spec in what.specs]}
 
-    async def act(first: dict[str, Any]) -> SubmitResponse:
+    async def submit_reserved(first: dict[str, Any]) -> SubmitResponse:
         return await _submit_specs(service, what, first["ids"], durable=durable)
 
-    return await execute_once(service, caller, key, body.hexdigest(), made, act)
+    return await execute_once(service, caller, key, body.hexdigest(), proposal, submit_reserved)
 
 
 async def execute_once(
@@ -200,15 +200,15 @@ async def execute_once(
     caller: Principal,
     key: str,
     body: str,
-    made: dict[str, Any],
-    act: Callable[[dict[str, Any]], Awaitable[SubmitResponse]],
+    proposal: dict[str, Any],
+    action: Callable[[dict[str, Any]], Awaitable[SubmitResponse]],
 ) -> SubmitResponse:
     """Do what a request with a key asks for, once: `made` is what it has made up for that, and acts with only if no
     other that came before with this key, and this digest of its body, has made up something else."""
     if not 1 <= len(key) <= KEY_LENGTH_MAX or not key.isprintable():
         raise Invalid(f"An Idempotency-Key has 1 to {KEY_LENGTH_MAX} characters, all of which can be printed.")
     digest = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
-    proposed = to_json(made).decode()
+    proposed = to_json(proposal).decode()
     found, kept = await service.call_in_thread(
         service.store.call, "namespace/use_idempotency_key", KEYS_PARTITION, digest, body, proposed, IDEMPOTENCY_KEY_MS
     )
@@ -217,7 +217,7 @@ async def execute_once(
     first = json.loads(kept)
     if "answer" in first:
         return SubmitResponse(first["status"], first["answer"])
-    answer = await act(first)
+    answer = await action(first)
     ended = to_json({"status": answer.status, "answer": answer.body}).decode()
     await service.call_in_thread(
         service.store.call, "namespace/use_idempotency_key", KEYS_PARTITION, digest, found, ended, ""

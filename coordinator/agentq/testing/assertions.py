@@ -51,10 +51,10 @@ def assert_submitted(
     fields = wanted.model_fields_set - {"kind", "function"}
     right = [run for run in found if all(getattr(run.spec, name) == getattr(wanted, name) for name in fields)]
     if len(right) != times:
-        said = "" if args is None and kwargs is None else f" with {_format_call(args or (), kwargs or {})}"
-        said += f" and {options}" if options else ""
+        condition = "" if args is None and kwargs is None else f" with {_format_call(args or (), kwargs or {})}"
+        condition += f" and {options}" if options else ""
         raise AssertionError(
-            f"{function.path} was submitted {len(right)} times{said}, not {times}. These were submitted: "
+            f"{function.path} was submitted {len(right)} times{condition}, not {times}. These were submitted: "
             f"{_list_submitted()}"
         )
     return right

@@ -104,14 +104,14 @@ class _MemoryStore(NamespaceStore):
 
     def call(self, script: str, partition: int, *arguments: CommandArgument) -> Any:
         reply = super().call(script, partition, *arguments)
-        self._tell(script)
+        self._notify_submitted(script)
         return reply
 
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[CommandArgument]]]) -> Iterator[Any]:
         yield from super().call_many(script, calls)
-        self._tell(script)
+        self._notify_submitted(script)
 
-    def _tell(self, script: str) -> None:
+    def _notify_submitted(self, script: str) -> None:
         if script == "run/submit" and self._queue.submitted is not None:
             self._queue.submitted()
 

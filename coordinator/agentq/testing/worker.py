@@ -124,7 +124,7 @@ class Worker:
         self.raised.pop(claim.id, None)
         step = _CallProgress(OutcomeClass.REJECTED)
         try:
-            value = self._called(claim, spec, step)
+            value = self._call_function(claim, spec, step)
         except Parked as parked:
             self._queue.park(claim, parked.reason, parked.wait)
         except (Exception, Cancelled) as error:  # noqa: BLE001 - whatever a function raises is its outcome
@@ -134,7 +134,7 @@ class Worker:
         else:
             self._queue.finish([(claim, Outcome(result=value))])
 
-    def _called(self, claim: Claim, spec: RunSpec, step: _CallProgress) -> Any:
+    def _call_function(self, claim: Claim, spec: RunSpec, step: _CallProgress) -> Any:
         """The result as JSON values."""
         assert spec.function is not None
         function = load_function(spec.function)
@@ -194,9 +194,9 @@ def error_outcome(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT
         class_ = next((each for kind, each in kinds if isinstance(error, kind)), class_)
         if isinstance(error, Fail):
             class_ = OutcomeClass.CHECK if error.class_ is OutcomeClass.OK else error.class_
-    said = str(error) if isinstance(error, AgentqError | Fail) else f"{type(error).__name__}: {error}"
+    message = str(error) if isinstance(error, AgentqError | Fail) else f"{type(error).__name__}: {error}"
     tail = "".join(traceback.format_exception(error))[-bounds.TAIL_CHARACTERS :]
-    return Outcome(class_=class_, error=said[: bounds.ERROR_CHARACTERS], tail=tail)
+    return Outcome(class_=class_, error=message[: bounds.ERROR_CHARACTERS], tail=tail)
 
 
 _CLASSES_BY_ERROR: tuple[tuple[type[BaseException], OutcomeClass], ...] = (
@@ -218,18 +218,18 @@ def _run_coroutine(coroutine: Any) -> Any:
     except RuntimeError:
         return asyncio.run(coroutine)
     context = contextvars.copy_context()
-    told: list[tuple[Any, BaseException | None]] = []
+    results: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
         try:
-            told.append((asyncio.run(coroutine), None))
+            results.append((asyncio.run(coroutine), None))
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
-            told.append((None, error))
+            results.append((None, error))
 
     thread = threading.Thread(target=context.run, args=(run,))
     thread.start()
     thread.join()
-    value, error = told[0]
+    value, error = results[0]
     if error is not None:
         raise error
     return value

@@ -60,7 +60,7 @@ def validate(file: PlanFile, var: Vars = None, json: Json = False) -> None:
         if not json:
             raise
         for fault in faulty.faults:
-            print_json(fault.record())
+            print_json(fault.to_json())
         raise typer.Exit(2) from None
     if json:
         print_json({"name": compiled.name, "tasks": len(compiled.tasks), "valid": True})

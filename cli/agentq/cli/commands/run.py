@@ -178,7 +178,11 @@ def _print_dry_run(found: LoadedPlan, *, json: bool) -> None:
     compiled = found.compiled
     if json:
         tasks = [{"id": task.id, "needs": list(task.needs), "kind": task.spec.kind} for task in compiled.tasks]
-        where = {"repository": compiled.site.repository, "target": compiled.site.target} if compiled.site else {}
+        where = (
+            {"repository": compiled.repository.repository, "target": compiled.repository.target}
+            if compiled.repository
+            else {}
+        )
         print_json({"name": compiled.name, **where, "tasks": tasks})
         return
     from agentq.cli.show.run_summary import describe_spec
@@ -187,7 +191,5 @@ def _print_dry_run(found: LoadedPlan, *, json: bool) -> None:
         needs = f"after {', '.join(task.needs)}" if task.needs else ""
         does = describe_spec(task.spec.model_copy(update={"name": None}))
         print_row(task.id, does, needs)
-    if compiled.site:
-        print_note(
-            f"the work would go to {compiled.site.target}, from {compiled.site.base}, in {compiled.site.repository}."
-        )
+    if (repository := compiled.repository) is not None:
+        print_note(f"the work would go to {repository.target}, from {repository.base}, in {repository.repository}.")

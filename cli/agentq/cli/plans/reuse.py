@@ -63,7 +63,7 @@ def _is_reusable(server: ServerConnection, found: LoadedPlan, run: str) -> bool:
         outcome = server.records.get(run).outcome
     except NotFound:
         return False
-    work, site = outcome.work if outcome is not None else None, found.compiled.site
+    work, site = outcome.work if outcome is not None else None, found.compiled.repository
     if work is None or work.commit is None or not work.merged or site is None or not site.local:
         return True
     return (

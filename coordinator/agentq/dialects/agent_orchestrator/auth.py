@@ -66,7 +66,9 @@ class PollScope(RequiredScope):
         return False
 
 
-async def retry_through_outage(service: ServerService, timeout_s: float, act: Callable[[], Awaitable[Reply]]) -> Reply:
+async def retry_through_outage(
+    service: ServerService, timeout_s: float, action: Callable[[], Awaitable[Reply]]
+) -> Reply:
     """What something is answered that is said once: while the store cannot be reached it is tried again, for so long.
 
     Their programs do not repeat a report, and a run whose end was lost would run for ever.
@@ -74,7 +76,7 @@ async def retry_through_outage(service: ServerService, timeout_s: float, act: Ca
     until_ms = monotonic_ms() + round(timeout_s * 1000)
     while True:
         try:
-            return await act()
+            return await action()
         except TooMany:
             raise
         except (Unreachable, TryLater):

@@ -17,11 +17,11 @@ SESSION_FIELDS = {"session_id": SESSION_ID, "session_name": "research", "status"
 
 def _build_kind_examples(kind: str) -> dict[tuple[str, str], RouteExample]:
     """What is asked and answered of one kind of thing that is kept for runners."""
-    said = {"name": "researcher", "description": "Finds out what is known of something."}
+    body = {"name": "researcher", "description": "Finds out what is known of something."}
     one, kept = f"/{kind}/{{name}}", {"name": "researcher", "created_at": TIMESTAMP, "modified_at": TIMESTAMP}
     return {
         ("GET", f"/{kind}"): RouteExample([kept]),
-        ("POST", f"/{kind}"): RouteExample(kept, said),
+        ("POST", f"/{kind}"): RouteExample(kept, body),
         ("GET", one): RouteExample(kept),
         **{(method, one): RouteExample(kept, {"description": "Finds out more."}) for method in ("PATCH", "PUT")},
     }

@@ -219,9 +219,9 @@ class DialectSubmitter:
 
     def _is_name_free(self, session: str) -> bool:
         """Whether a session's only trace is runs that failed before their executor made it: its name is free there."""
-        about = self.session_store.read_fields(session)
-        status = self.session_store.read_status(session, about)
-        return not is_session_visible(about, status) and status in (FAILED, STOPPED)
+        session_fields = self.session_store.read_fields(session)
+        status = self.session_store.read_status(session, session_fields)
+        return not is_session_visible(session_fields, status) and status in (FAILED, STOPPED)
 
     def _check_hooks(self, blueprint: Blueprint | None) -> None:
         """Refuse a blueprint whose hooks are no agents, before anything is made."""
@@ -239,8 +239,10 @@ class DialectSubmitter:
     def _resume(self, request: DialectRunRequest, ids: ReservedIds) -> AcceptedRun:
         session = ids.session
         stored_session = self.sessions.get(session)
-        about = self.session_store.read_fields(session)
-        blueprint = self.blueprints.get_blueprint(about["agent_name"]) if about.get("agent_name") else None
+        session_fields = self.session_store.read_fields(session)
+        blueprint = (
+            self.blueprints.get_blueprint(session_fields["agent_name"]) if session_fields.get("agent_name") else None
+        )
         if blueprint is not None and blueprint.type == PROCEDURAL:
             raise InvalidWithDetail(
                 {
@@ -254,12 +256,12 @@ class DialectSubmitter:
         self._check_hooks(blueprint)
         request = request.model_copy(
             update={
-                "agent_name": about.get("agent_name") or request.agent_name,
-                "project_dir": about.get("project_dir") or request.project_dir,
+                "agent_name": session_fields.get("agent_name") or request.agent_name,
+                "project_dir": session_fields.get("project_dir") or request.project_dir,
             }
         )
-        parent = self._resolve_parent(request) or about.get("parent") or None
-        demands = self._request_demands(request, blueprint).merge_below(self.session_store.affinity(about))
+        parent = self._resolve_parent(request) or session_fields.get("parent") or None
+        demands = self._request_demands(request, blueprint).merge_below(self.session_store.affinity(session_fields))
         self.blueprints.check_mcp_servers(blueprint, collect_values(parameters, request.scope or {}, session, ids.run))
         spec = self._build_spec(request, ids, stored_session.agent, parameters, blueprint, demands, parent)
         self.session_store.set_fields(
@@ -418,17 +420,19 @@ class DialectSubmitter:
 
     def submit_callback(self, parent: str, text: str, answers: tuple[str, ...], run_id: str) -> None:
         """Hand the parent a turn that tells it how its children ended; sent twice it is one."""
-        stored_session, about = self.sessions.get(parent), self.session_store.read_fields(parent)
+        stored_session, session_fields = self.sessions.get(parent), self.session_store.read_fields(parent)
         request = DialectRunRequest(
             type="resume_session",
             session_id=parent,
             prompt=text,
-            project_dir=about.get("project_dir") or None,
-            agent_name=about.get("agent_name") or None,
+            project_dir=session_fields.get("project_dir") or None,
+            agent_name=session_fields.get("agent_name") or None,
         )
-        blueprint = self.blueprints.get_blueprint(about["agent_name"]) if about.get("agent_name") else None
-        demands = self._request_demands(request, blueprint).merge_below(self.session_store.affinity(about))
-        ids, grandparent = ReservedIds(parent, run_id, ""), about.get("parent") or None
+        blueprint = (
+            self.blueprints.get_blueprint(session_fields["agent_name"]) if session_fields.get("agent_name") else None
+        )
+        demands = self._request_demands(request, blueprint).merge_below(self.session_store.affinity(session_fields))
+        ids, grandparent = ReservedIds(parent, run_id, ""), session_fields.get("parent") or None
         spec = self._build_spec(request, ids, stored_session.agent, {"prompt": text}, blueprint, demands, grandparent)
         spec_notes = DialectNotes.from_spec(spec).model_copy(update={"answers": answers}).to_spec_notes()
         assert partition_of(run_id) == session_partition(self.store, parent)

@@ -90,21 +90,21 @@ def _task_id(id_: str) -> str:
     return id_ if slug(id_, NAME_LENGTH) == id_.lower() else slug(id_, NAME_LENGTH)
 
 
-def _parse_line(read: Any, place: SourcePosition) -> _TrackerTask:
+def _parse_line(read: Any, position: SourcePosition) -> _TrackerTask:
     if not isinstance(read, SourceTable) or "id" not in read:
-        raise InvalidPlan([PlanProblem(place, "", "each line is a task, which is an object with an id")])
+        raise InvalidPlan([PlanProblem(position, "", "each line is a task, which is an object with an id")])
     waits: dict[str, SourcePosition] = {}
     for key in NEEDS_KEYS:
         for number, each in enumerate(_as_list(read.get(key))):
-            said = read[key]
-            waits[source_text(each)] = said.places[number] if isinstance(said, SourceList) else read.value_at(key)
+            value = read[key]
+            waits[source_text(each)] = value.positions[number] if isinstance(value, SourceList) else read.value_at(key)
     status = source_text(read.get("status", read.get("state", "open"))).lower()
     kind = source_text(read.get("issue_type", read.get("type", "")))
     return _TrackerTask(source_text(read["id"]), read, waits, kind.lower() == "epic", status in DONE_STATES)
 
 
-def _as_list(said: Any) -> list[Any]:
-    return [] if said is None else said if isinstance(said, list) else [said]
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]
 
 
 def _link_tasks(lines: list[_TrackerTask], by_id: dict[str, _TrackerTask]) -> dict[str, list[str]]:
@@ -115,19 +115,19 @@ def _link_tasks(lines: list[_TrackerTask], by_id: dict[str, _TrackerTask]) -> di
             for number, other in enumerate(_as_list(each.table.get(key))):
                 if (waiting := by_id.get(source_text(other))) is not None:
                     waiting.waits[each.id] = item_position(each.table, key, number)
-        for number, said in enumerate(_as_list(each.table.get("dependencies"))):
-            place = item_position(each.table, "dependencies", number)
-            if not isinstance(said, dict):
-                each.waits[source_text(said)] = place
+        for number, dependency in enumerate(_as_list(each.table.get("dependencies"))):
+            position = item_position(each.table, "dependencies", number)
+            if not isinstance(dependency, dict):
+                each.waits[source_text(dependency)] = position
                 continue
             kind, other = (
-                source_text(said.get("type", "blocks")),
-                source_text(said.get("depends_on_id", said.get("id", ""))),
+                source_text(dependency.get("type", "blocks")),
+                source_text(dependency.get("depends_on_id", dependency.get("id", ""))),
             )
             if kind in PARENT_TYPES:
                 children.setdefault(other, []).append(each.id)
             elif kind in DEPENDENCY_TYPES:
-                each.waits[other] = place
+                each.waits[other] = position
         if isinstance(parent := each.table.get("parent", each.table.get("parent_id")), str) and parent:
             children.setdefault(parent, []).append(each.id)
     return children
@@ -135,18 +135,21 @@ def _link_tasks(lines: list[_TrackerTask], by_id: dict[str, _TrackerTask]) -> di
 
 def item_position(table: SourceTable, key: str, number: int) -> SourcePosition:
     """Where one of several stands."""
-    said = table[key]
-    return said.places[number] if isinstance(said, SourceList) else table.value_at(key)
+    value = table[key]
+    return value.positions[number] if isinstance(value, SourceList) else table.value_at(key)
 
 
 def _check_needs(lines: list[_TrackerTask], by_id: dict[str, _TrackerTask]) -> None:
     faults = [
         PlanProblem(
-            place, each.id, f"it waits for {quote_value(other)}, which is not in this file", did_you_mean(other, by_id)
+            position,
+            each.id,
+            f"it waits for {quote_value(other)}, which is not in this file",
+            did_you_mean(other, by_id),
         )
         for each in lines
         if not each.done
-        for other, place in each.waits.items()
+        for other, position in each.waits.items()
         if other not in by_id
     ]
     if faults:

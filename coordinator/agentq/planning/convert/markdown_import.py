@@ -57,10 +57,10 @@ def import_markdown(text: str, file: str) -> dict[str, Any]:
     return {**({"name": slug(name)} if name else {}), "tasks": tasks}
 
 
-def slug(text: str, most: int = ID_LENGTH) -> str:
+def slug(text: str, length_max: int = ID_LENGTH) -> str:
     """Words as an id: in small letters, with hyphens between."""
     words = re.sub(r"[^a-z0-9_.@+]+", "-", text.lower()).strip("-._+@")
-    return words[:most].rstrip("-._+@") or "task"
+    return words[:length_max].rstrip("-._+@") or "task"
 
 
 def _read_items(text: str) -> tuple[str, list[_ListItem]]:
@@ -89,11 +89,11 @@ def _parse_item(found: re.Match[str], number: int) -> _ListItem:
     title, column = found["title"], found.start("title") + 1
     indent, numbered = len(found["indent"]), found["mark"][0].isdigit()
     item = _ListItem(title, number, column, indent, numbered, found["box"] in "xX")
-    for what, said in _ANNOTATION.findall(title):
+    for what, annotation in _ANNOTATION.findall(title):
         if what.lower() == "id":
-            item.id = said.strip()
+            item.id = annotation.strip()
         else:
-            item.after += [word.strip() for word in said.split(",") if word.strip()]
+            item.after += [word.strip() for word in annotation.split(",") if word.strip()]
     item.title = _ANNOTATION.sub("", title).strip()
     return item
 
@@ -122,8 +122,10 @@ def _assign_ids(items: list[_ListItem], file: str) -> None:
     taken = {item.id: item for item in items if item.id}
     for item in items:
         if item.id and taken[item.id] is not item:
-            place = SourcePosition(file, taken[item.id].line, taken[item.id].column)
-            raise InvalidPlan([PlanProblem(place, "", f"the id {quote_value(item.id)} is taken in line {item.line}")])
+            position = SourcePosition(file, taken[item.id].line, taken[item.id].column)
+            raise InvalidPlan(
+                [PlanProblem(position, "", f"the id {quote_value(item.id)} is taken in line {item.line}")]
+            )
     for item in items:
         if not item.id:
             words, number = slug(item.title), 1
@@ -141,10 +143,10 @@ def _plan_task(item: _ListItem, by_word: dict[str, _ListItem], file: str, faults
     for word in item.after:
         other = by_word.get(word.casefold())
         if other is None:
-            place = SourcePosition(file, item.line, item.column)
+            position = SourcePosition(file, item.line, item.column)
             hint = did_you_mean(word, [each.id for each in by_word.values()])
             faults.append(
-                PlanProblem(place, item.id, f"there is no task {quote_value(word)} for it to come after", hint)
+                PlanProblem(position, item.id, f"there is no task {quote_value(word)} for it to come after", hint)
             )
         else:
             needs[other.id] = None

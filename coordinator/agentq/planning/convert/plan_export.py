@@ -41,30 +41,32 @@ class ExportedTask(NamedTuple):
 
 def export_plan(head: PlanHeader, tasks: Iterable[ExportedTask]) -> dict[str, Any]:
     """The document of a plan."""
-    told: dict[str, Any] = {"name": head.name}
-    told["repository"] = head.repository or "none"
-    told |= {key: value for key, value in (("base", head.base), ("target", head.target)) if value}
+    document: dict[str, Any] = {"name": head.name}
+    document["repository"] = head.repository or "none"
+    document |= {key: value for key, value in (("base", head.base), ("target", head.target)) if value}
     if head.update_checkout:
-        told["workspace"] = {"update_checkout": True}
+        document["workspace"] = {"update_checkout": True}
     if head.on_failed != "skip":
-        told["on_failed"] = head.on_failed
-    told |= {key: value for key, value in (("max_parallel", head.max_parallel), ("budget", head.budget_usd)) if value}
-    return told | {"tasks": [_task_record(head, task) for task in tasks]}
+        document["on_failed"] = head.on_failed
+    document |= {
+        key: value for key, value in (("max_parallel", head.max_parallel), ("budget", head.budget_usd)) if value
+    }
+    return document | {"tasks": [_task_record(head, task) for task in tasks]}
 
 
 def _task_record(head: PlanHeader, task: ExportedTask) -> dict[str, Any]:
     spec = task.spec
-    said: dict[str, Any] = {"id": task.id}
+    record: dict[str, Any] = {"id": task.id}
     if spec.name and spec.name != task.id:
-        said["title"] = spec.name
-    said |= {"state": task.state} | _work_keys(spec)
+        record["title"] = spec.name
+    record |= {"state": task.state} | _work_keys(spec)
     if task.needs:
-        said["needs"] = list(task.needs)
+        record["needs"] = list(task.needs)
     if spec.workspace is not None:
-        said |= _workspace_keys(spec.workspace, head)
+        record |= _workspace_keys(spec.workspace, head)
     elif head.repository and spec.kind != "function":
-        said["workspace"] = False
-    return said | _queue_keys(spec, head)
+        record["workspace"] = False
+    return record | _queue_keys(spec, head)
 
 
 def _work_keys(spec: RunSpec) -> dict[str, Any]:
@@ -77,15 +79,15 @@ def _work_keys(spec: RunSpec) -> dict[str, Any]:
     if spec.kind == "command":
         stdin = {"stdin": spec.stdin} if spec.stdin is not None else {}
         return {**_command_keys("command", spec.argv), **stdin, **env, **cwd}
-    said: dict[str, Any] = {"agent": spec.agent, "prompt": spec.prompt}
+    fields: dict[str, Any] = {"agent": spec.agent, "prompt": spec.prompt}
     if spec.turn is not None:
         turn = spec.turn.model_dump(exclude_defaults=True, exclude={"budgets"})
         for key in ("startup_timeout", "linger_timeout"):
             if f"{key}_ms" in turn:
                 turn[key] = format_duration(turn.pop(f"{key}_ms"))
         budgets = spec.turn.budgets.model_dump(exclude_none=True) if spec.turn.budgets else {}
-        said |= turn | {{"cost_usd": "max_cost"}.get(key, f"max_{key}"): value for key, value in budgets.items()}
-    return said | ({"context": spec.context} if spec.context != "none" else {}) | env | cwd
+        fields |= turn | {{"cost_usd": "max_cost"}.get(key, f"max_{key}"): value for key, value in budgets.items()}
+    return fields | ({"context": spec.context} if spec.context != "none" else {}) | env | cwd
 
 
 def _command_keys(key: str, argv: Sequence[str]) -> dict[str, Any]:
@@ -96,59 +98,59 @@ def _command_keys(key: str, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _workspace_keys(workspace: WorkspaceSpec, head: PlanHeader) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key in ("check", "setup"):
         argv, timeout_ms = getattr(workspace, key), getattr(workspace, f"{key}_timeout_ms")
         if argv:
-            said |= _command_keys(key, argv)
+            fields |= _command_keys(key, argv)
             if timeout_ms is not None:
-                step = said[key] if isinstance(said[key], dict) else {"command": said[key]}
-                said[key] = {**step, "timeout": format_duration(timeout_ms)}
-    told = workspace.model_dump(mode="json", exclude_defaults=True, include=set(WorktreeOptions.model_fields))
+                step = fields[key] if isinstance(fields[key], dict) else {"command": fields[key]}
+                fields[key] = {**step, "timeout": format_duration(timeout_ms)}
+    options = workspace.model_dump(mode="json", exclude_defaults=True, include=set(WorktreeOptions.model_fields))
     if head.update_checkout:
-        told.pop("update_checkout", None)
-    return said | ({"workspace": told} if told else {})
+        options.pop("update_checkout", None)
+    return fields | ({"workspace": options} if options else {})
 
 
 def _queue_keys(spec: RunSpec, head: PlanHeader) -> dict[str, Any]:
     """Where and when it is to be run."""
     plain = RunSpec(kind="command", argv=["x"])
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: format_duration(getattr(spec, field))
         for key, field in DURATION_KEYS.items()
         if getattr(spec, field) not in (None, getattr(plain, field))
     }
-    said |= {key: getattr(spec, key) for key in ("queue", "priority") if getattr(spec, key) != getattr(plain, key)}
-    ours = {HOST_LABEL: head.host, PLAN_LABEL: spec.demands.get(PLAN_LABEL)}
+    fields |= {key: getattr(spec, key) for key in ("queue", "priority") if getattr(spec, key) != getattr(plain, key)}
+    own_demands = {HOST_LABEL: head.host, PLAN_LABEL: spec.demands.get(PLAN_LABEL)}
     pairs: dict[str, dict[str, Any]] = {
         "labels": spec.labels,
-        "demands": {name: each for name, each in spec.demands.items() if ours.get(name) != each},
+        "demands": {name: each for name, each in spec.demands.items() if own_demands.get(name) != each},
         "limits": {key: units for key, units in spec.limits.items() if not key.startswith(PLAN_LIMIT)},
     }
-    said |= {key: dict(value) for key, value in pairs.items() if value}
+    fields |= {key: dict(value) for key, value in pairs.items() if value}
     if spec.on_failed != "skip" and head.on_failed != "run":
-        said["on_failed"] = spec.on_failed
+        fields["on_failed"] = spec.on_failed
     if spec.caps is not None:
         caps: dict[str, Any] = spec.caps.model_dump(exclude_none=True)
-        said |= {key: caps[field] for key, field in (("memory", "memory_bytes"), ("nice", "nice")) if field in caps}
-        said |= {"cpu_time": f"{caps['cpu_s']}s"} if "cpu_s" in caps else {}
+        fields |= {key: caps[field] for key, field in (("memory", "memory_bytes"), ("nice", "nice")) if field in caps}
+        fields |= {"cpu_time": f"{caps['cpu_s']}s"} if "cpu_s" in caps else {}
     if spec.retry is not None:
-        said |= {"retry": _retry_keys(spec.retry.model_dump(mode="json", exclude_defaults=True, exclude_none=True))}
-    return said
+        fields |= {"retry": _retry_keys(spec.retry.model_dump(mode="json", exclude_defaults=True, exclude_none=True))}
+    return fields
 
 
 def _retry_keys(policy: Mapping[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field, value in policy.items():
         if field == "classes":
-            said[field] = {class_: _retry_keys(own) for class_, own in value.items()}
+            fields[field] = {class_: _retry_keys(own) for class_, own in value.items()}
         elif field in _RETRY_FIELD_KEYS:
-            said[_RETRY_FIELD_KEYS[field]] = (
+            fields[_RETRY_FIELD_KEYS[field]] = (
                 [format_duration(each) for each in value] if isinstance(value, list) else format_duration(value)
             )
         else:
-            said[field] = value
-    return said
+            fields[field] = value
+    return fields
 
 
 def format_duration(span_ms: int) -> str:

@@ -16,8 +16,8 @@ def format_plan(plan: Mapping[str, Any], format_: str) -> str:
     if format_ == "json":
         return json.dumps(plan, ensure_ascii=False, indent=2) + "\n"
     if format_ == "jsonl":
-        whole = {key: value for key, value in plan.items() if key != "tasks"}
-        lines = [*([{"plan": whole}] if whole else []), *plan["tasks"]]
+        header = {key: value for key, value in plan.items() if key != "tasks"}
+        lines = [*([{"plan": header}] if header else []), *plan["tasks"]]
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     return _format_yaml(plan)
 
@@ -39,5 +39,5 @@ def _format_yaml(plan: Mapping[str, Any]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
-    said: str = yaml.dump(dict(plan), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
-    return said
+    text_written: str = yaml.dump(dict(plan), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
+    return text_written

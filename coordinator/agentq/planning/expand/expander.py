@@ -34,10 +34,10 @@ COMPLETED_STATE = "completed"
 
 def expand_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> ExpandedPlan:
     """Read a plan, with these values for its variables."""
-    whole = read_plan(path, given, format_=format_)
-    if whole.faults:
-        raise InvalidPlan(_list_faults(whole))
-    return whole
+    expanded = read_plan(path, given, format_=format_)
+    if expanded.faults:
+        raise InvalidPlan(_list_faults(expanded))
+    return expanded
 
 
 def read_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> ExpandedPlan:
@@ -47,25 +47,27 @@ def read_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str
     name = _plan_name(path)
     _check_variables(files, given or {})
     plan = _build_plan(files[0], given or {}, name, faults)
-    said = plan or PlanDefinition(tasks=[])
-    found = _TaskExpander(files[0], said.name or name, given or {}, faults)
+    definition = plan or PlanDefinition(tasks=[])
+    expander = _TaskExpander(files[0], definition.name or name, given or {}, faults)
     for file in files:
-        found.read(file)
-    live = [each for each in found.tasks if each.task.state != COMPLETED_STATE]
-    done = frozenset(each.task.id for each in found.tasks if each.task.state == COMPLETED_STATE)
-    empty = frozenset(found.empty)
-    first, sample = files[0], found.sample()
-    named = said.name or name
-    whole = ExpandedPlan(said, first.table, live, first.folder, named, done, empty, sample, found.broken, faults)
+        expander.read(file)
+    live = [each for each in expander.tasks if each.task.state != COMPLETED_STATE]
+    done = frozenset(each.task.id for each in expander.tasks if each.task.state == COMPLETED_STATE)
+    empty = frozenset(expander.empty)
+    first, sample = files[0], expander.sample()
+    named = definition.name or name
+    expanded = ExpandedPlan(
+        definition, first.table, live, first.folder, named, done, empty, sample, expander.broken, faults
+    )
     if plan is None:
-        raise InvalidPlan(_list_faults(whole))
-    return whole
+        raise InvalidPlan(_list_faults(expanded))
+    return expanded
 
 
-def _list_faults(whole: ExpandedPlan) -> list[PlanProblem]:
+def _list_faults(expanded: ExpandedPlan) -> list[PlanProblem]:
     """What is wrong with a plan that cannot be read, also with its needs and its repository."""
-    needs = build_graph(whole, look_up_tasks(whole))[1]
-    return [*whole.faults, *needs, *find_repository_faults(whole.plan, whole.table, whole.folder)]
+    needs = build_graph(expanded, look_up_tasks(expanded))[1]
+    return [*expanded.faults, *needs, *find_repository_faults(expanded.plan, expanded.table, expanded.folder)]
 
 
 def _plan_name(path: str) -> str:
@@ -78,12 +80,12 @@ def _build_plan(
     file: IncludedFile, given: Mapping[str, str], name: str, faults: list[PlanProblem]
 ) -> PlanDefinition | None:
     """All but the tasks; None if it makes no sense."""
-    apart = {"$schema", "tasks", "vars", "defaults"}
-    said = file.table.without(apart)
-    filling = TemplateFiller({"vars": _visible_variables(file, given, faults), "plan": {"name": name}}, faults)
-    said = filling.table(said)
-    said.put("tasks", SourceList(said.at, "tasks"), said.at, said.at)
-    return validate_table(PlanDefinition, said, faults)
+    other_keys = {"$schema", "tasks", "vars", "defaults"}
+    settings = file.table.without(other_keys)
+    filler = TemplateFiller({"vars": _visible_variables(file, given, faults), "plan": {"name": name}}, faults)
+    settings = filler.table(settings)
+    settings.put("tasks", SourceList(settings.at, "tasks"), settings.at, settings.at)
+    return validate_table(PlanDefinition, settings, faults)
 
 
 def _check_variables(files: list[IncludedFile], given: Mapping[str, str]) -> None:
@@ -96,14 +98,14 @@ def _check_variables(files: list[IncludedFile], given: Mapping[str, str]) -> Non
 
 def _sub_table(table: SourceTable, key: str) -> SourceTable:
     """A mapping under a key; empty if there is none."""
-    said = table.get(key)
-    return said if isinstance(said, SourceTable) else SourceTable(table.at, table.path)
+    value = table.get(key)
+    return value if isinstance(value, SourceTable) else SourceTable(table.at, table.path)
 
 
 def _visible_variables(file: IncludedFile, given: Mapping[str, str], faults: list[PlanProblem]) -> dict[str, Any]:
     """What the variables are that a file sees: its own, and before them those of the files above it."""
     found: dict[str, Any] = {}
-    for each in reversed(file.line()):
+    for each in reversed(file.include_chain()):
         table = _sub_table(each.table, "vars")
         for name, value in table.items():
             if name in given:
@@ -137,7 +139,7 @@ class _TaskExpander:
 
     def __init__(self, first: IncludedFile, plan: str, given: Mapping[str, str], faults: list[PlanProblem]) -> None:
         self._first, self._plan, self._given, self._faults = first, plan, given, faults
-        self._places: dict[str, Any] = {}
+        self._positions: dict[str, Any] = {}
         self._bytes = 0
         self.tasks: list[TaskInstance] = []
         self.empty: list[str] = []
@@ -166,57 +168,59 @@ class _TaskExpander:
         if file is not self._first:
             validate_table(PlanFragment, table.without(["vars", "defaults"]), self._faults)
         self._check_defaults(table)
-        said = table.get("tasks")
-        if not isinstance(said, SourceList):
+        tasks = table.get("tasks")
+        if not isinstance(tasks, SourceList):
             what = (
-                "it needs the key 'tasks'" if "tasks" not in table else f"tasks are a list, not {describe_type(said)}"
+                "it needs the key 'tasks'" if "tasks" not in table else f"tasks are a list, not {describe_type(tasks)}"
             )
-            place = table.value_at("tasks") if "tasks" in table else table.at
-            self._faults.append(PlanProblem(place, "tasks", what))
+            position = table.value_at("tasks") if "tasks" in table else table.at
+            self._faults.append(PlanProblem(position, "tasks", what))
             return
         scope = {"vars": _visible_variables(file, self._given, self._faults), "plan": {"name": self._plan}}
         defaults = self._defaults(file)
-        for number, task in enumerate(said):
+        for number, task in enumerate(tasks):
             if isinstance(task, SourceTable):
-                self._spread(self._with_defaults(task, file, defaults), scope)
+                self._expand_task(self._with_defaults(task, file, defaults), scope)
             else:
-                path = f"{said.path}[{number}]"
+                path = f"{tasks.path}[{number}]"
                 self._faults.append(
-                    PlanProblem(said.places[number], path, f"a task is a mapping, not {describe_type(task)}")
+                    PlanProblem(tasks.positions[number], path, f"a task is a mapping, not {describe_type(task)}")
                 )
 
     def _check_defaults(self, table: SourceTable) -> None:
         """Here, too, since no task may have a use for them; those with expressions, only there."""
-        said = table.get("defaults")
-        if isinstance(said, SourceTable):
-            loose = {
-                key for key in said if key in TaskSettings.model_fields and EXPRESSION_PATTERN.search(str(said[key]))
+        defaults = table.get("defaults")
+        if isinstance(defaults, SourceTable):
+            with_expressions = {
+                key
+                for key in defaults
+                if key in TaskSettings.model_fields and EXPRESSION_PATTERN.search(str(defaults[key]))
             }
-            validate_table(TaskSettings, said.without(loose), self._faults)
-        elif said is not None:
-            sentence = f"it should be a mapping, not {describe_type(said)}"
+            validate_table(TaskSettings, defaults.without(with_expressions), self._faults)
+        elif defaults is not None:
+            sentence = f"it should be a mapping, not {describe_type(defaults)}"
             self._faults.append(PlanProblem(table.value_at("defaults"), table.path_of("defaults"), sentence))
 
     def _defaults(self, file: IncludedFile) -> SourceTable:
         """Those of the file, of the files above it, and what the plan says of all its work."""
-        whole = SourceTable(file.table.at, "defaults")
-        for each in reversed(file.line()):
-            whole = merge_tables(whole, _sub_table(each.table, "defaults"))
+        merged = SourceTable(file.table.at, "defaults")
+        for each in reversed(file.include_chain()):
+            merged = merge_tables(merged, _sub_table(each.table, "defaults"))
         for key in ("check", "setup"):
-            if key in self._first.table and key not in whole:
-                whole.take(key, self._first.table)
-        return whole
+            if key in self._first.table and key not in merged:
+                merged.copy_key(key, self._first.table)
+        return merged
 
     def _with_defaults(self, task: SourceTable, file: IncludedFile, defaults: SourceTable) -> SourceTable:
         task = read_prompt(task, file.folder, self._first.folder)
-        apart = set() if "prompt" in task else set(AGENT_KEYS)
+        ignored_keys = set() if "prompt" in task else set(AGENT_KEYS)
         if "function" in task:
-            apart |= NOT_FOR_FUNCTIONS
+            ignored_keys |= NOT_FOR_FUNCTIONS
         if task.get("workspace") is False:
-            apart |= {"check", "setup"}
-        return merge_tables(task, defaults.without(apart & defaults.keys()) if apart else defaults)
+            ignored_keys |= {"check", "setup"}
+        return merge_tables(task, defaults.without(ignored_keys & defaults.keys()) if ignored_keys else defaults)
 
-    def _spread(self, task: SourceTable, scope: dict[str, Any]) -> None:
+    def _expand_task(self, task: SourceTable, scope: dict[str, Any]) -> None:
         """All tasks that a task of the file stands for."""
         found = expand_matrix(task, TemplateFiller(scope, self._faults), self._faults)
         body = task.without(["matrix", "foreach"])
@@ -225,50 +229,50 @@ class _TaskExpander:
         for copy in found or ():
             if len(self.tasks) >= PLAN_TASKS:
                 raise InvalidPlan([PlanProblem(task.at, task.path, f"a plan has {PLAN_TASKS} tasks at the most")])
-            self._add(TemplateFiller({**scope, **copy.scope}, self._faults).table(body), task, copy)
+            self._add_task(TemplateFiller({**scope, **copy.scope}, self._faults).table(body), task, copy)
 
-    def _add(self, filled: SourceTable, task: SourceTable, copy: MatrixCell) -> None:
+    def _add_task(self, filled: SourceTable, task: SourceTable, copy: MatrixCell) -> None:
         group = source_text(task.get("id", ""))
         if copy.values and source_text(filled.get("id", "")) == group:
             filled["id"] = matrix_task_id(group, copy)
-        made = validate_table(TaskDefinition, filled, self._faults)
-        if made is None:
-            named = source_text(filled.get("id", ""))
-            self._places.setdefault(named, task.value_at("id") if "id" in task else task.at)
-            self.broken.append(TaskNeeds(named, filled, _declared_needs(filled), group))
+        definition = validate_table(TaskDefinition, filled, self._faults)
+        if definition is None:
+            task_id = source_text(filled.get("id", ""))
+            self._positions.setdefault(task_id, task.value_at("id") if "id" in task else task.at)
+            self.broken.append(TaskNeeds(task_id, filled, _declared_needs(filled), group))
             return
-        self._bytes += len(made.prompt or "")
+        self._bytes += len(definition.prompt or "")
         if self._bytes > PLAN_BYTES:
             raise InvalidPlan(
                 [PlanProblem(task.at, task.path, f"written out, the prompts have more than {PLAN_BYTES} bytes")]
             )
         at = task.value_at("id")
-        if made.id in self._places:
+        if definition.id in self._positions:
             hint = "Give one of them another id" if not copy.values else "Give it an `id` with an expression in it"
-            sentence = f"the id {quote_value(made.id)} is taken by the task at {self._places[made.id]}"
+            sentence = f"the id {quote_value(definition.id)} is taken by the task at {self._positions[definition.id]}"
             self._faults.append(PlanProblem(at, task.path_of("id"), sentence, hint))
             return
-        self._places[made.id] = at
-        self.tasks.append(TaskInstance(made, filled, group, copy.values))
+        self._positions[definition.id] = at
+        self.tasks.append(TaskInstance(definition, filled, group, copy.values))
 
 
 def _declared_needs(task: SourceTable) -> list[str]:
     """What a task needs, as far as that can be read."""
-    said = task.get("needs", [])
-    return [each for each in said if isinstance(each, str)] if isinstance(said, SourceList) else []
+    needs = task.get("needs", [])
+    return [each for each in needs if isinstance(each, str)] if isinstance(needs, SourceList) else []
 
 
-def merge_tables(table: SourceTable, below: SourceTable) -> SourceTable:
+def merge_tables(table: SourceTable, defaults: SourceTable) -> SourceTable:
     """A table, and what another says of which it says nothing."""
-    if not below:
+    if not defaults:
         return table
-    whole = SourceTable(table.at, table.path)
+    merged = SourceTable(table.at, table.path)
     for key in table:
         value = table[key]
-        if isinstance(value, SourceTable) and isinstance(below.get(key), SourceTable):
-            value = merge_tables(value, below[key])
-        whole.take(key, table, value)
-    for key in below:
-        if key not in whole:
-            whole.take(key, below)
-    return whole
+        if isinstance(value, SourceTable) and isinstance(defaults.get(key), SourceTable):
+            value = merge_tables(value, defaults[key])
+        merged.copy_key(key, table, value)
+    for key in defaults:
+        if key not in merged:
+            merged.copy_key(key, defaults)
+    return merged

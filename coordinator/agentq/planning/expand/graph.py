@@ -23,7 +23,7 @@ class TaskGraph(NamedTuple):
     uncertain: frozenset[str] = frozenset()
     """Tasks of which some needs are not known, since they name no task."""
 
-    def above(self, task: str) -> set[str]:
+    def ancestors(self, task: str) -> set[str]:
         """All that must have completed before a task can begin."""
         found: set[str] = set()
         left = list(self.needs[task])
@@ -70,19 +70,19 @@ class TaskLookup:
         return did_you_mean(text, [*self._ids, *self._groups, *self._known])
 
 
-def look_up_tasks(whole: ExpandedPlan, live: Iterable[str] = ()) -> TaskLookup:
+def look_up_tasks(expanded: ExpandedPlan, live: Iterable[str] = ()) -> TaskLookup:
     """The tasks of a plan by their names. `live`: the ids of tasks that the plan has already."""
-    broken = (name for each in whole.broken for name in (each.id, each.group))
-    return TaskLookup(whole.tasks, {*whole.done, *live, *broken}, whole.empty)
+    broken = (name for each in expanded.broken for name in (each.id, each.group))
+    return TaskLookup(expanded.tasks, {*expanded.done, *live, *broken}, expanded.empty)
 
 
-def build_graph(whole: ExpandedPlan, lookup: TaskLookup) -> tuple[TaskGraph, list[PlanProblem]]:
+def build_graph(expanded: ExpandedPlan, lookup: TaskLookup) -> tuple[TaskGraph, list[PlanProblem]]:
     """The graph of a plan's tasks, and all that is wrong with it: needs that are no task, and a cycle.
 
     Tasks that are done need no waiting for.
     """
-    tasks = [TaskNeeds(each.task.id, each.table, each.task.needs, each.group) for each in whole.tasks]
-    tasks += whole.broken
+    tasks = [TaskNeeds(each.task.id, each.table, each.task.needs, each.group) for each in expanded.tasks]
+    tasks += expanded.broken
     faults: list[PlanProblem] = []
     needs: dict[str, tuple[str, ...]] = {}
     uncertain = set[str]()
@@ -92,11 +92,13 @@ def build_graph(whole: ExpandedPlan, lookup: TaskLookup) -> tuple[TaskGraph, lis
         for number, text in enumerate(each.needs):
             ids = lookup.find(text)
             if ids is None:
-                place, path = find_position(each.table, ("needs", number))
-                faults.append(PlanProblem(place, path, f"there is no task {quote_value(text)}", lookup.nearest(text)))
+                position, path = find_position(each.table, ("needs", number))
+                faults.append(
+                    PlanProblem(position, path, f"there is no task {quote_value(text)}", lookup.nearest(text))
+                )
                 uncertain.add(each.id)
             else:
-                found |= dict.fromkeys(each for each in ids if each not in whole.done)
+                found |= dict.fromkeys(each for each in ids if each not in expanded.done)
         needs[each.id] = tuple(found)
         edges += len(found)
         if edges > PLAN_EDGES:
@@ -105,9 +107,9 @@ def build_graph(whole: ExpandedPlan, lookup: TaskLookup) -> tuple[TaskGraph, lis
             )
     if cycle := find_cycle(needs):
         first = next(each for each in tasks if each.id == cycle[0])
-        place, path = find_position(first.table, ("needs",))
+        position, path = find_position(first.table, ("needs",))
         hint = "Take one of these needs away"
-        faults.append(PlanProblem(place, path, f"these tasks wait for each other: {_format_cycle(cycle)}", hint))
+        faults.append(PlanProblem(position, path, f"these tasks wait for each other: {_format_cycle(cycle)}", hint))
     return TaskGraph(needs, frozenset(uncertain)), faults
 
 
@@ -120,39 +122,39 @@ def find_cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
     """Tasks that wait for each other, the first one once more at the end; empty if there are none."""
     done: set[str] = set()
     for start in needs:
-        line: dict[str, None] = {}
+        visiting: dict[str, None] = {}
         stack: list[tuple[str, Iterator[str]]] = []
         if start not in done:
-            line[start] = None
+            visiting[start] = None
             stack.append((start, iter(needs[start])))
         while stack:
             task, rest = stack[-1]
-            below = next((each for each in rest if each not in done), None)
-            if below is None:
+            needed = next((each for each in rest if each not in done), None)
+            if needed is None:
                 done.add(task)
-                del line[task]
+                del visiting[task]
                 stack.pop()
-            elif below in line:
-                ids = list(line)
-                return [*ids[ids.index(below) :], below]
+            elif needed in visiting:
+                ids = list(visiting)
+                return [*ids[ids.index(needed) :], needed]
             else:
-                line[below] = None
-                stack.append((below, iter(needs.get(below, ()))))
+                visiting[needed] = None
+                stack.append((needed, iter(needs.get(needed, ()))))
     return []
 
 
 def _topological_order(needs: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Each task once, those that it needs before it."""
-    told: set[str] = set()
+    yielded: set[str] = set()
     for start in needs:
         stack = [start]
         while stack:
             task = stack[-1]
-            open_ = [each for each in needs.get(task, ()) if each not in told]
-            if task in told or not open_:
+            open_ = [each for each in needs.get(task, ()) if each not in yielded]
+            if task in yielded or not open_:
                 stack.pop()
-                if task not in told:
-                    told.add(task)
+                if task not in yielded:
+                    yielded.add(task)
                     yield task
             else:
                 stack += reversed(open_)

@@ -22,12 +22,12 @@ class IncludedFile:
 
     table: SourceTable
     folder: Path
-    above: IncludedFile | None = None
+    included_by: IncludedFile | None = None
     file: str = ""
 
-    def line(self) -> list[IncludedFile]:
+    def include_chain(self) -> list[IncludedFile]:
         """This file and those that include it, the plan first."""
-        return [*(self.above.line() if self.above else []), self]
+        return [*(self.included_by.include_chain() if self.included_by else []), self]
 
 
 def gather_files(path: str, format_: str | None = None) -> list[IncludedFile]:
@@ -40,16 +40,18 @@ def gather_files(path: str, format_: str | None = None) -> list[IncludedFile]:
     return found
 
 
-def _add_includes(of: IncludedFile, root: Path, found: list[IncludedFile]) -> None:
-    said = of.table.get("include")
-    for number, name in enumerate(said if isinstance(said, SourceList) else [] if said is None else [said]):
-        at, where = of.table.value_at("include"), of.table.path_of("include")
-        if isinstance(said, SourceList):
-            at, where = said.places[number], f"{where}[{number}]"
-        path = resolve_in_folder(source_text(name), of.folder, root, at, where)
-        line = [each.file for each in of.line()]
-        if str(path) in line:
-            names = [short_path(each) for each in [*line[line.index(str(path)) :], str(path)]]
+def _add_includes(including: IncludedFile, root: Path, found: list[IncludedFile]) -> None:
+    included_names = including.table.get("include")
+    for number, name in enumerate(
+        included_names if isinstance(included_names, SourceList) else [] if included_names is None else [included_names]
+    ):
+        at, where = including.table.value_at("include"), including.table.path_of("include")
+        if isinstance(included_names, SourceList):
+            at, where = included_names.positions[number], f"{where}[{number}]"
+        path = resolve_in_folder(source_text(name), including.folder, root, at, where)
+        chain = [each.file for each in including.include_chain()]
+        if str(path) in chain:
+            names = [short_path(each) for each in [*chain[chain.index(str(path)) :], str(path)]]
             raise plan_error(at, where, f"the files include each other: {' → '.join(names)}")
         if any(each.file == str(path) for each in found):
             raise plan_error(
@@ -57,7 +59,7 @@ def _add_includes(of: IncludedFile, root: Path, found: list[IncludedFile]) -> No
             )
         if len(found) >= PLAN_FILES:
             raise plan_error(at, where, f"a plan is made of {PLAN_FILES} files at the most")
-        included = IncludedFile(_read_included(path, at, where), path.parent, of, str(path))
+        included = IncludedFile(_read_included(path, at, where), path.parent, including, str(path))
         found.append(included)
         _add_includes(included, root, found)
 
@@ -97,7 +99,7 @@ def read_prompt(task: SourceTable, folder: Path, root: Path) -> SourceTable:
         raise plan_error(at, where, f"{quote_value(name)} is not text in UTF-8") from None
     except Invalid as invalid:
         raise plan_error(at, where, str(invalid).rstrip(".")) from None
-    whole = task.without(["prompt_file"])
-    whole["prompt"] = text
-    whole.places["prompt"] = task.places["prompt_file"]
-    return whole
+    with_prompt = task.without(["prompt_file"])
+    with_prompt["prompt"] = text
+    with_prompt.positions["prompt"] = task.positions["prompt_file"]
+    return with_prompt

@@ -29,15 +29,15 @@ class MatrixCell(NamedTuple):
     scope: dict[str, Any]
 
 
-def expand_matrix(task: SourceTable, filling: TemplateFiller, faults: list[PlanProblem]) -> list[MatrixCell] | None:
+def expand_matrix(task: SourceTable, filler: TemplateFiller, faults: list[PlanProblem]) -> list[MatrixCell] | None:
     """What a task is spread out to; itself, if it has neither matrix nor foreach. None if they are wrong."""
     if "matrix" in task and "foreach" in task:
         faults.append(PlanProblem(task.key_at("foreach"), task.path, "a task has either matrix or foreach, not both"))
         return None
     for key, spread in (("matrix", _matrix_cells), ("foreach", _foreach_cells)):
         if key in task:
-            said = filling.fill(task[key], task.value_at(key), task.path_of(key))
-            return spread(task, said, faults)
+            value = filler.fill(task[key], task.value_at(key), task.path_of(key))
+            return spread(task, value, faults)
     return [MatrixCell((), {})]
 
 
@@ -48,56 +48,58 @@ def matrix_task_id(task: str, copy: MatrixCell) -> str:
     ]
 
 
-def _matrix_cells(task: SourceTable, said: Any, faults: list[PlanProblem]) -> list[MatrixCell] | None:
+def _matrix_cells(task: SourceTable, matrix: Any, faults: list[PlanProblem]) -> list[MatrixCell] | None:
     at, path = task.value_at("matrix"), task.path_of("matrix")
-    if not isinstance(said, SourceTable):
+    if not isinstance(matrix, SourceTable):
         faults.append(
-            PlanProblem(at, path, f"a matrix is a mapping of names to lists of values, not {describe_type(said)}")
+            PlanProblem(at, path, f"a matrix is a mapping of names to lists of values, not {describe_type(matrix)}")
         )
         return None
-    if not said.keys() - {EXCLUDE_KEY}:
+    if not matrix.keys() - {EXCLUDE_KEY}:
         faults.append(PlanProblem(at, path, "a matrix needs a name with a list of values"))
         return None
-    axes = {name: values for name, values in said.items() if name != EXCLUDE_KEY}
+    axes = {name: values for name, values in matrix.items() if name != EXCLUDE_KEY}
     for name, values in axes.items():
         if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
-            faults.append(PlanProblem(said.value_at(name), said.path_of(name), "it should be a list of single values"))
+            faults.append(
+                PlanProblem(matrix.value_at(name), matrix.path_of(name), "it should be a list of single values")
+            )
             return None
     if prod(map(len, axes.values())) > MATRIX_TASKS:
         faults.append(PlanProblem(at, path, f"this makes more than {MATRIX_TASKS} tasks, which is the most"))
         return None
-    excluded = _excluded_cells(said, list(axes), faults)
+    excluded = _excluded_cells(matrix, list(axes), faults)
     rows = [dict(zip(axes, row, strict=True)) for row in product(*axes.values())]
     kept = [row for row in rows if not any(_matches_pattern(row, each) for each in excluded)]
     return [MatrixCell(tuple(map(source_text, row.values())), {"matrix": row}) for row in kept]
 
 
 def _excluded_cells(matrix: SourceTable, axes: list[str], faults: list[PlanProblem]) -> list[dict[str, Any]]:
-    said = matrix.get(EXCLUDE_KEY, [])
-    if not isinstance(said, list) or not all(isinstance(each, SourceTable) for each in said):
+    patterns = matrix.get(EXCLUDE_KEY, [])
+    if not isinstance(patterns, list) or not all(isinstance(each, SourceTable) for each in patterns):
         sentence = "it should be a list of mappings of names to values"
         faults.append(PlanProblem(matrix.value_at(EXCLUDE_KEY), matrix.path_of(EXCLUDE_KEY), sentence))
         return []
-    for each in said:
+    for each in patterns:
         for name in each.keys() - set(axes):
             sentence = f"the matrix has no {quote_value(name)}"
             faults.append(PlanProblem(each.key_at(name), each.path_of(name), sentence, did_you_mean(name, axes)))
-    return said
+    return patterns
 
 
 def _matches_pattern(row: dict[str, Any], pattern: dict[str, Any]) -> bool:
     return all(source_text(row.get(name)) == source_text(value) for name, value in pattern.items())
 
 
-def _foreach_cells(task: SourceTable, said: Any, faults: list[PlanProblem]) -> list[MatrixCell] | None:
+def _foreach_cells(task: SourceTable, items: Any, faults: list[PlanProblem]) -> list[MatrixCell] | None:
     at, path = task.value_at("foreach"), task.path_of("foreach")
-    if not isinstance(said, SourceList):
-        faults.append(PlanProblem(at, path, f"foreach is a list, not {describe_type(said)}"))
+    if not isinstance(items, SourceList):
+        faults.append(PlanProblem(at, path, f"foreach is a list, not {describe_type(items)}"))
         return None
-    if len(said) > MATRIX_TASKS:
+    if len(items) > MATRIX_TASKS:
         faults.append(PlanProblem(at, path, f"this makes more than {MATRIX_TASKS} tasks, which is the most"))
         return None
-    return [MatrixCell((_item_name(item, number),), {"item": item}) for number, item in enumerate(said, 1)]
+    return [MatrixCell((_item_name(item, number),), {"item": item}) for number, item in enumerate(items, 1)]
 
 
 def _item_name(item: Any, number: int) -> str:

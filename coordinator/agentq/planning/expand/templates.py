@@ -41,23 +41,23 @@ class TemplateFiller:
         if isinstance(node, SourceList):
             row = SourceList(node.at, node.path)
             for number, value in enumerate(node):
-                row.put(self.fill(value, node.places[number], f"{path}[{number}]"), node.places[number])
+                row.put(self.fill(value, node.positions[number], f"{path}[{number}]"), node.positions[number])
             return row
         return self._text(node, at, path) if isinstance(node, str) and "{{" in node else node
 
     def table(self, node: SourceTable) -> SourceTable:
         filled = SourceTable(node.at, node.path)
         for key, value in node.items():
-            filled.take(key, node, self.fill(value, node.value_at(key), node.path_of(key)))
+            filled.copy_key(key, node, self.fill(value, node.value_at(key), node.path_of(key)))
         return filled
 
     def _text(self, text: str, at: SourcePosition, path: str) -> Any:
-        whole = EXPRESSION_PATTERN.fullmatch(text.strip())
-        if whole and not whole[1]:
-            value = self._value(whole[2], at, path)
+        only_match = EXPRESSION_PATTERN.fullmatch(text.strip())
+        if only_match and not only_match[1]:
+            value = self._value(only_match[2], at, path)
             return text if value is _MISSING else value
 
-        def written(found: re.Match[str]) -> str:
+        def replace(found: re.Match[str]) -> str:
             if found[1]:
                 return found[0][1:]
             value = self._value(found[2], at, path)
@@ -69,25 +69,27 @@ class TemplateFiller:
                 else source_text(value)
             )
 
-        return EXPRESSION_PATTERN.sub(written, text)
+        return EXPRESSION_PATTERN.sub(replace, text)
 
-    def _value(self, words: str, at: SourcePosition, path: str) -> Any:
+    def _value(self, expression: str, at: SourcePosition, path: str) -> Any:
         """What an expression stands for."""
-        head, _, rest = words.partition(".")
+        head, _, rest = expression.partition(".")
         if head not in self._scope:
             what = {"matrix": "this task has no matrix", "item": "this task has no foreach"}
-            return self._refuse(at, path, words, what.get(head, f"there are no {head} here"))
+            return self._refuse(at, path, expression, what.get(head, f"there are no {head} here"))
         value = self._scope[head]
         if head == "item" and not rest:
             return value
         if not isinstance(value, Mapping):
-            return self._refuse(at, path, words, "it has no keys")
+            return self._refuse(at, path, expression, "it has no keys")
         if rest not in value:
             known = f"There is {', '.join(value)}" if value else ""
             sentence = f"there is no {rest!r}" if rest else "it needs a name after a point"
-            return self._refuse(at, path, words, sentence, did_you_mean(rest, value) or known)
+            return self._refuse(at, path, expression, sentence, did_you_mean(rest, value) or known)
         return value[rest]
 
-    def _refuse(self, at: SourcePosition, path: str, words: str, sentence: str, suggestion: str = "") -> Any:
-        self._faults.append(PlanProblem(at, path, f"in {quote_value('{{ ' + words + ' }}')}, {sentence}", suggestion))
+    def _refuse(self, at: SourcePosition, path: str, expression: str, sentence: str, suggestion: str = "") -> Any:
+        self._faults.append(
+            PlanProblem(at, path, f"in {quote_value('{{ ' + expression + ' }}')}, {sentence}", suggestion)
+        )
         return _MISSING

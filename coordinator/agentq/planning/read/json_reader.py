@@ -53,7 +53,7 @@ class _JsonReader:
         )
 
     def _table(self, at: int, path: str, depth: int) -> tuple[SourceTable, int]:
-        table = SourceTable(self.place(at), path)
+        table = SourceTable(self.position(at), path)
         at = self.after_space(at + 1)
         if self._text[at : at + 1] == "}":
             return table, at + 1
@@ -68,20 +68,20 @@ class _JsonReader:
                 )
             value_at = self.after_space(self._mark(self.after_space(at), ":", path))
             value, at = self.value(value_at, table.path_of(key), depth + 1)
-            table.put(key, value, self.place(begun), self.place(value_at))
+            table.put(key, value, self.position(begun), self.position(value_at))
             at = self.after_space(at)
             if self._text[at : at + 1] == "}":
                 return table, at + 1
             at = self.after_space(self._mark(at, ",", path))
 
     def _row(self, at: int, path: str, depth: int) -> tuple[SourceList, int]:
-        row = SourceList(self.place(at), path)
+        row = SourceList(self.position(at), path)
         at = self.after_space(at + 1)
         if self._text[at : at + 1] == "]":
             return row, at + 1
         while True:
             begun, (value, at) = at, self.value(at, f"{path}[{len(row)}]", depth + 1)
-            row.put(value, self.place(begun))
+            row.put(value, self.position(begun))
             at = self.after_space(at)
             if self._text[at : at + 1] == "]":
                 return row, at + 1
@@ -106,9 +106,9 @@ class _JsonReader:
         assert found is not None, "it matches no space, too"
         return found.end()
 
-    def place(self, at: int) -> SourcePosition:
+    def position(self, at: int) -> SourcePosition:
         line = bisect_right(self._lines, at)
         return SourcePosition(self._file, line + self._line - 1, at - self._lines[line - 1] + 1)
 
     def refuse(self, at: int, path: str, sentence: str) -> NoReturn:
-        raise plan_error(self.place(at), path, sentence)
+        raise plan_error(self.position(at), path, sentence)

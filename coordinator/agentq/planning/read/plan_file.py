@@ -57,8 +57,8 @@ def read_file(path: str) -> str:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = body[: error.start]
-        place = SourcePosition(name, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
-        raise plan_error(place, "", "a plan is text in UTF-8, and this is something else") from None
+        position = SourcePosition(name, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        raise plan_error(position, "", "a plan is text in UTF-8, and this is something else") from None
 
 
 def describe_type(tree: Any) -> str:
@@ -74,8 +74,8 @@ def _guess_format(text: str) -> str:
     if not text.lstrip().startswith("{"):
         return "yaml"
     lines = [line for line in text.splitlines() if line.strip()]
-    whole = len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines[:50])
-    return "jsonl" if whole else "json"
+    is_jsonl = len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines[:50])
+    return "jsonl" if is_jsonl else "json"
 
 
 def _read_lines(text: str, file: str) -> SourceTable:
@@ -85,19 +85,19 @@ def _read_lines(text: str, file: str) -> SourceTable:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        place = SourcePosition(file, number, 1)
+        position = SourcePosition(file, number, 1)
         if len(tasks) >= PLAN_TASKS:
-            raise plan_error(place, "tasks", f"a plan has {PLAN_TASKS} tasks at the most")
+            raise plan_error(position, "tasks", f"a plan has {PLAN_TASKS} tasks at the most")
         read = read_json(line, file, line=number, path=f"tasks[{len(tasks)}]")
         if not isinstance(read, SourceTable):
-            raise plan_error(place, "", f"each line is a task, which is an object, not {describe_type(read)}")
+            raise plan_error(position, "", f"each line is a task, which is an object, not {describe_type(read)}")
         if list(read) == ["plan"] and not tasks and not plan and isinstance(read["plan"], SourceTable):
             plan = read_json(line, file, line=number)["plan"]
             plan.path = ""
             if "tasks" in plan:
                 raise plan_error(plan.key_at("tasks"), "plan.tasks", "in JSON lines, tasks stand on lines of their own")
         else:
-            tasks.put(read, place)
+            tasks.put(read, position)
     plan.put("tasks", tasks, start, start)
     return plan
 

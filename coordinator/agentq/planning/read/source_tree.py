@@ -26,23 +26,23 @@ class SourceTable(dict[str, Any]):
         super().__init__()
         self.at = at
         self.path = path
-        self.places: dict[str, KeyPosition] = {}
+        self.positions: dict[str, KeyPosition] = {}
 
     def put(self, key: str, value: Any, key_at: SourcePosition, value_at: SourcePosition) -> None:
         """Say something of this table."""
         self[key] = value
-        self.places[key] = KeyPosition(key_at, value_at, f"{self.path}.{key}" if self.path else key)
+        self.positions[key] = KeyPosition(key_at, value_at, f"{self.path}.{key}" if self.path else key)
 
-    def take(self, key: str, other: SourceTable, *values: Any) -> None:
+    def copy_key(self, key: str, other: SourceTable, *values: Any) -> None:
         """Have what another table says under a key, or another value, and the place where that says so."""
         self[key] = values[0] if values else other[key]
-        self.places[key] = other.places[key]
+        self.positions[key] = other.positions[key]
 
     def key_at(self, key: str) -> SourcePosition:
-        return self.places[key].key_at
+        return self.positions[key].key_at
 
     def value_at(self, key: str) -> SourcePosition:
-        return self.places[key].value_at
+        return self.positions[key].value_at
 
     def without(self, keys: Iterable[str]) -> SourceTable:
         """The same table without some keys."""
@@ -50,13 +50,13 @@ class SourceTable(dict[str, Any]):
         rest = SourceTable(self.at, self.path)
         for key in self:
             if key not in left:
-                rest.take(key, self)
+                rest.copy_key(key, self)
         return rest
 
     def path_of(self, key: str) -> str:
         """The keys by which one comes there in the file."""
-        if key in self.places:
-            return self.places[key].path
+        if key in self.positions:
+            return self.positions[key].path
         return f"{self.path}.{key}" if self.path else key
 
 
@@ -67,11 +67,11 @@ class SourceList(list[Any]):
         super().__init__()
         self.at = at
         self.path = path
-        self.places: list[SourcePosition] = []
+        self.positions: list[SourcePosition] = []
 
     def put(self, value: Any, at: SourcePosition) -> None:
         self.append(value)
-        self.places.append(at)
+        self.positions.append(at)
 
 
 class WrittenNumber:
@@ -116,6 +116,6 @@ def find_position(node: Any, keys: Iterable[Any]) -> tuple[SourcePosition, str]:
             at, path = node.value_at(key), node.path_of(key)
             node = node[key]
         elif isinstance(node, SourceList) and isinstance(key, int) and key < len(node):
-            at, path = node.places[key], f"{node.path}[{key}]"
+            at, path = node.positions[key], f"{node.path}[{key}]"
             node = node[key]
     return at, path

@@ -52,16 +52,16 @@ def _is_about_mapping(error: Any) -> bool:
 
 def _to_problem(error: Any, table: SourceTable) -> PlanProblem:
     keys = error["loc"]
-    place, path = find_position(table, keys)
+    position, path = find_position(table, keys)
     if error["type"] == "missing":
-        return PlanProblem(place, path, f"it needs the key {keys[-1]!r}")
+        return PlanProblem(position, path, f"it needs the key {keys[-1]!r}")
     if error["type"] == "literal_error":
         expected = error["ctx"]["expected"]
         hint = did_you_mean(str(error["input"]), _CHOICES.findall(expected))
-        return PlanProblem(place, path, f"it should be {expected}, not {quote_value(str(error['input']))}", hint)
+        return PlanProblem(position, path, f"it should be {expected}, not {quote_value(str(error['input']))}", hint)
     if error["type"] == "string_pattern_mismatch":
         pattern, given = error["ctx"]["pattern"], str(error["input"])
         joined = "-".join(given.split())
         hint = f"Did you mean {joined!r}?" if re.search(pattern, joined) else ""
-        return PlanProblem(place, path, f"{quote_value(given)} cannot stand here: {PATTERN_MESSAGES[pattern]}", hint)
-    return PlanProblem(place, path, (TYPE_MESSAGES.get(error["type"]) or error_message(error)).rstrip("."))
+        return PlanProblem(position, path, f"{quote_value(given)} cannot stand here: {PATTERN_MESSAGES[pattern]}", hint)
+    return PlanProblem(position, path, (TYPE_MESSAGES.get(error["type"]) or error_message(error)).rstrip("."))

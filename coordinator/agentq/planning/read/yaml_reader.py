@@ -76,22 +76,22 @@ class _YamlReader:
         return parse_scalar(event.value) if event.implicit[0] else event.value
 
     def _table(self, begun: Any, path: str, depth: int) -> SourceTable:
-        table = SourceTable(self._place(begun), path)
+        table = SourceTable(self._position(begun), path)
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key, key_at = self._key(event, path), self._place(event)
+            key, key_at = self._key(event, path), self._position(event)
             if key in table:
                 first = table.key_at(key)
                 self._refuse(
                     event, table.path_of(key), f"the key {quote_value(key)} stands in line {first.line} already"
                 )
             value = next(self._events)
-            table.put(key, self._value(value, table.path_of(key), depth + 1), key_at, self._place(value))
+            table.put(key, self._value(value, table.path_of(key), depth + 1), key_at, self._position(value))
         return table
 
     def _row(self, begun: Any, path: str, depth: int) -> SourceList:
-        row = SourceList(self._place(begun), path)
+        row = SourceList(self._position(begun), path)
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            row.put(self._value(event, f"{path}[{len(row)}]", depth + 1), self._place(event))
+            row.put(self._value(event, f"{path}[{len(row)}]", depth + 1), self._position(event))
         return row
 
     def _key(self, event: Any, path: str) -> str:
@@ -115,9 +115,9 @@ class _YamlReader:
             self._refuse(event, path, f"a plan has no tags such as {quote_value(written)}", "Put text between quotes")
 
     def _refuse(self, event: Any, path: str, sentence: str, suggestion: str = "") -> NoReturn:
-        raise plan_error(self._place(event), path, sentence, suggestion)
+        raise plan_error(self._position(event), path, sentence, suggestion)
 
-    def _place(self, event: Any) -> SourcePosition:
+    def _position(self, event: Any) -> SourcePosition:
         return SourcePosition(self._file, event.start_mark.line + 1, event.start_mark.column + 1)
 
 

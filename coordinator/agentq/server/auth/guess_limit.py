@@ -35,8 +35,8 @@ class GuessLimit:
         if len(self._left) > ADDRESSES_MAX:
             self._left.popitem(last=False)
         if left < 1:
-            said = "Too many tokens that are not known came from this address; wait as long as Retry-After says."
-            raise TooMany(max(1, round((1 - left) * GUESS_REFILL_MS)), said)
+            message = "Too many tokens that are not known came from this address; wait as long as Retry-After says."
+            raise TooMany(max(1, round((1 - left) * GUESS_REFILL_MS)), message)
 
     def give_back(self, address: str) -> None:
         """It was no guess: the token is good."""

@@ -222,16 +222,16 @@ class EventFeed:
             self._positions[partition] = item.event.id
             item.position = format_positions(self._positions)
             self._buffer.append(item)
-        for partition, place in page.positions.items():
-            self._positions[partition] = max(self._positions[partition], place, key=event_sort_key)
+        for partition, position in page.positions.items():
+            self._positions[partition] = max(self._positions[partition], position, key=event_sort_key)
         if page.gap:
             # What is kept begins anew, so that every reader asks the store, and hears of the gap from there.
             self._first_number += len(self._buffer) + 1
             self._buffer.clear()
             self._positions_before = dict(self._positions)
         while len(self._buffer) > self._kept:
-            gone = self._buffer.popleft()
-            self._positions_before[gone.event.partition] = gone.event.id
+            dropped = self._buffer.popleft()
+            self._positions_before[dropped.event.partition] = dropped.event.id
             self._first_number += 1
         if page.items or page.gap:
             self._notify_readers()
@@ -280,9 +280,9 @@ class FeedReader:
         before = self.position
         page = await self._feed.page(self._positions)
         found = [self._advance(item) for _, item in page.items]
-        for partition, place in page.positions.items():
-            self._positions[partition] = max(self._positions[partition], place, key=event_sort_key)
-        kept = [(place, item) for place, item in found if self.event_filter.takes(item.event)]
+        for partition, position in page.positions.items():
+            self._positions[partition] = max(self._positions[partition], position, key=event_sort_key)
+        kept = [(position, item) for position, item in found if self.event_filter.takes(item.event)]
         if not found and not page.gap:
             return None
         return FeedBatch(kept, self.position, before if page.gap else "")
@@ -293,15 +293,15 @@ class FeedReader:
             event = item.event
             if self._is_caught_up:
                 self._positions[event.partition] = event.id
-                place = item.position
+                position = item.position
             else:
                 known = self._positions.get(event.partition)
                 if known is None or event_sort_key(event.id) <= event_sort_key(known):
                     continue
-                place, _ = self._advance(item)
-                self._is_caught_up = place == item.position
+                position, _ = self._advance(item)
+                self._is_caught_up = position == item.position
             if self.event_filter.takes(event):
-                kept.append((place, item))
+                kept.append((position, item))
         return FeedBatch(kept, self.position)
 
     def _advance(self, item: FeedItem) -> tuple[str, FeedItem]:
@@ -311,7 +311,9 @@ class FeedReader:
 
 def _is_any_before(positions: Positions, others: Positions) -> bool:
     """Whether one of the places is before that of the others in its partition."""
-    return any(event_sort_key(place) < event_sort_key(others[partition]) for partition, place in positions.items())
+    return any(
+        event_sort_key(position) < event_sort_key(others[partition]) for partition, position in positions.items()
+    )
 
 
 def parse_positions(text: str, partitions: list[int]) -> Positions:
@@ -361,6 +363,6 @@ def _read_page(store: NamespaceStore, run_locator: RunLocator, positions: Positi
 def _locate_events(run_locator: RunLocator, events: list[Event]) -> _Page:
     page = _Page()
     for partition in dict.fromkeys(event.partition for event in events):
-        mine = [event for event in events if event.partition == partition]
-        page.items += [(partition, FeedItem(event, "")) for event in run_locator.located(partition, mine)]
+        own_events = [event for event in events if event.partition == partition]
+        page.items += [(partition, FeedItem(event, "")) for event in run_locator.located(partition, own_events)]
     return page

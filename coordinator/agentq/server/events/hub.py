@@ -244,9 +244,9 @@ class _EventReader(threading.Thread):
 
     def _read(self) -> None:
         keys = (self._events.key, self._wakeup_key, self._after, self._wakeup_after)
-        words = ("XREAD", "COUNT", EVENT_ENTRIES_PER_READ, "BLOCK", BLOCK_MS, "STREAMS", *keys)
-        told = self._connection.block(*words, timeout_ms=BLOCK_MS) or ()
-        for key, entries in told:
+        command = ("XREAD", "COUNT", EVENT_ENTRIES_PER_READ, "BLOCK", BLOCK_MS, "STREAMS", *keys)
+        replies = self._connection.block(*command, timeout_ms=BLOCK_MS) or ()
+        for key, entries in replies:
             if key == self._wakeup_key:
                 self._wakeup_after = entries[-1][0]
                 self._hub.on_duty_wakeup()
@@ -256,16 +256,16 @@ class _EventReader(threading.Thread):
             events = [event for entry in entries for event in self._events.of_entry(entry)]
             self._after = entries[-1][0]
             self._call_on_loop(self._hub.publish, events)
-        if told and monotonic_ms() - self.read_at_ms < BURST_MS:
+        if replies and monotonic_ms() - self.read_at_ms < BURST_MS:
             self._stopped.wait(BURST_WINDOW_S)
 
-    def _call_on_loop(self, what: Callable[..., None], *words: Any) -> None:
+    def _call_on_loop(self, what: Callable[..., None], *arguments: Any) -> None:
         """Say it on the loop, and wait until it was heard, so that a loop that is busy is not buried."""
         self._handled.clear()
 
         def handle_event() -> None:
             try:
-                what(*words)
+                what(*arguments)
             finally:
                 self._handled.set()
 

@@ -75,7 +75,7 @@ class _LogReader(threading.Thread):
             self._has_watchers.wait()
             positions = self._read_positions()
             try:
-                words: tuple[CommandArgument, ...] = (
+                command: tuple[CommandArgument, ...] = (
                     "XREAD",
                     "COUNT",
                     1,
@@ -85,7 +85,7 @@ class _LogReader(threading.Thread):
                     *positions,
                     *positions.values(),
                 )
-                reply = self._connection.block(*words, timeout_ms=BLOCK_MS) if positions else None
+                reply = self._connection.block(*command, timeout_ms=BLOCK_MS) if positions else None
             except AgentqError:
                 # Whoever waits looks for itself, and meets the same fault, or more of the log.
                 self._wake_watchers(list(positions))
@@ -101,7 +101,10 @@ class _LogReader(threading.Thread):
             self._wakeups = {key: bells for key, bells in left.items() if bells}
             if not self._wakeups and not self._stopped:
                 self._has_watchers.clear()
-            return {key: min((place for place, _ in bells), key=event_sort_key) for key, bells in self._wakeups.items()}
+            return {
+                key: min((position for position, _ in bells), key=event_sort_key)
+                for key, bells in self._wakeups.items()
+            }
 
     def _wake_watchers(self, keys: list[str]) -> None:
         with self._lock:
@@ -112,6 +115,6 @@ class _LogReader(threading.Thread):
 
 
 def _wake_all(wakeups: list[Wakeup]) -> None:
-    for bell in wakeups:
-        if not bell.done():
-            bell.set_result(None)
+    for wakeup in wakeups:
+        if not wakeup.done():
+            wakeup.set_result(None)

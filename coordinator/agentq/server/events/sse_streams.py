@@ -32,8 +32,8 @@ FIRST_EVENT = "submitted"
 
 async def stream_events(service: ServerService, event_filter: EventFilter, positions: Positions) -> AsyncGenerator[str]:
     """Events from these places on, for ever."""
-    async for words, _ in _follow_feed(service, event_filter, positions):
-        yield words
+    async for text, _ in _follow_feed(service, event_filter, positions):
+        yield text
 
 
 async def stream_past_events(
@@ -41,28 +41,28 @@ async def stream_past_events(
 ) -> AsyncGenerator[str]:
     """What has happened after these places already, and no more."""
     yield sse.format_opening(format_positions(positions))
-    async for place, item in read_past_events(service, event_filter, positions):
-        yield _format_item(place, item)
+    async for position, item in read_past_events(service, event_filter, positions):
+        yield _format_item(position, item)
     yield sse.format_event("{}", name=END_EVENT)
 
 
 async def stream_run_events(
-    service: ServerService, run_id: str, positions: Positions, *, whole: bool
+    service: ServerService, run_id: str, positions: Positions, *, from_start: bool
 ) -> AsyncGenerator[str]:
     """The events of one run, until the one that ended it; `whole` if the places are those before its first."""
     event_filter = EventFilter(runs=(run_id,))
     ended = await _read_end_state(service, run_id)
     if ended is not None:
         yield sse.format_opening(format_positions(positions))
-        async for place, item in read_past_events(service, event_filter, positions):
-            if whole and item.event.event != FIRST_EVENT:
+        async for position, item in read_past_events(service, event_filter, positions):
+            if from_start and item.event.event != FIRST_EVENT:
                 yield sse.format_event(json.dumps({"after": format_positions(positions)}), name=GAP_EVENT)
-            whole = False
-            yield _format_item(place, item)
+            from_start = False
+            yield _format_item(position, item)
         yield sse.format_event(json.dumps({"state": ended}), name=END_EVENT)
         return
-    async for words, state in _follow_feed(service, event_filter, positions, whole=whole):
-        yield words
+    async for text, state in _follow_feed(service, event_filter, positions, from_start=from_start):
+        yield text
         if state in TERMINAL_STATES and await _read_end_state(service, run_id) is not None:
             yield sse.format_event(json.dumps({"state": state}), name=END_EVENT)
             return
@@ -85,7 +85,7 @@ async def read_past_events(
 
 
 async def _follow_feed(
-    service: ServerService, event_filter: EventFilter, positions: Positions, *, whole: bool = False
+    service: ServerService, event_filter: EventFilter, positions: Positions, *, from_start: bool = False
 ) -> AsyncGenerator[tuple[str, str]]:
     """The words, and the state that the last event of them led to. With `whole`, there is no gap before a birth."""
     with service.feed.reader(event_filter, positions) as reader:
@@ -99,13 +99,13 @@ async def _follow_feed(
                 yield sse.format_keepalive(), ""
                 await asyncio.sleep(OUTAGE_PAUSE_S)
                 continue
-            if batch.gap and not (whole and batch.items and batch.items[0][1].event.event == FIRST_EVENT):
+            if batch.gap and not (from_start and batch.items and batch.items[0][1].event.event == FIRST_EVENT):
                 yield sse.format_event(json.dumps({"after": batch.gap}), name=GAP_EVENT), ""
             if batch.items:
                 shown = batch.items[-1][0]
                 for first in range(0, len(batch.items), EVENTS_PER_STEP):
                     some = batch.items[first : first + EVENTS_PER_STEP]
-                    yield "".join(_format_item(place, item) for place, item in some), some[-1][1].event.state
+                    yield "".join(_format_item(position, item) for position, item in some), some[-1][1].event.state
             elif not batch.gap:
                 if monotonic_ms() < quiet_at_ms:
                     continue
@@ -114,8 +114,8 @@ async def _follow_feed(
             quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
 
 
-def _format_item(place: str, item: FeedItem) -> str:
-    return sse.format_event(item.json_text, name=item.event.event, event_id=place)
+def _format_item(position: str, item: FeedItem) -> str:
+    return sse.format_event(item.json_text, name=item.event.event, event_id=position)
 
 
 async def stream_log(
@@ -123,33 +123,33 @@ async def stream_log(
 ) -> AsyncGenerator[str]:
     """What a run wrote after a place, and what it writes from now on, until it has ended; of some streams or of all."""
     yield sse.format_opening("" if after == STREAM_START else after)
-    logs, place, quiet_at_ms = Logs(service.store), after, monotonic_ms() + KEEPALIVE_MS
+    logs, position, quiet_at_ms = Logs(service.store), after, monotonic_ms() + KEEPALIVE_MS
     with service.event_hub.watch_runs(run_id) as watch:
         while True:
             try:
                 # Whether it is over is read first: what is read then is all that there will be.
-                over = await service.call_in_thread(logs.is_over, run_id)
-                entries = await service.call_in_thread(logs.some, run_id, place, LOG_ENTRIES_PER_STEP)
+                is_over = await service.call_in_thread(logs.is_over, run_id)
+                entries = await service.call_in_thread(logs.some, run_id, position, LOG_ENTRIES_PER_STEP)
             except (Unreachable, TryLater):
                 yield sse.format_keepalive()
                 await asyncio.sleep(OUTAGE_PAUSE_S)
                 continue
             for entry in entries:
-                place = entry.id
+                position = entry.id
                 if not streams or entry.stream in streams:
                     quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
-                    yield sse.format_event(to_json(log_json(entry)).decode(), name=entry.stream, event_id=place)
+                    yield sse.format_event(to_json(log_json(entry)).decode(), name=entry.stream, event_id=position)
             if service.event_hub.closing:
                 return
             if len(entries) >= LOG_ENTRIES_PER_STEP:
                 continue
-            if over:
+            if is_over:
                 yield sse.format_event(json.dumps({"state": await _read_end_state(service, run_id)}), name=END_EVENT)
                 return
             if monotonic_ms() >= quiet_at_ms:
                 quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
-                yield sse.format_keepalive(place if place != STREAM_START else "")
-            log_grown = service.log_hub.watch(run_id, place)
+                yield sse.format_keepalive(position if position != STREAM_START else "")
+            log_grown = service.log_hub.watch(run_id, position)
             try:
                 await watch.next(max(0, quiet_at_ms - monotonic_ms()) / 1000, log_grown)
             finally:

@@ -23,9 +23,9 @@ async def watch_disconnect(request: Request) -> asyncio.Future[None]:
 
 def mark_disconnected(state: dict[str, Any]) -> None:
     """Say so to whoever wants to know, of a request with this state."""
-    gone = _get_disconnect_future(state)
-    if not gone.done():
-        gone.set_result(None)
+    disconnected = _get_disconnect_future(state)
+    if not disconnected.done():
+        disconnected.set_result(None)
 
 
 def _get_disconnect_future(state: dict[str, Any]) -> asyncio.Future[None]:

@@ -76,8 +76,8 @@ class FastPath:
             answer = await route.answer(request, given)
         except Exception as error:  # noqa: BLE001 - it is told as the app tells it
             answer = await self._handle_error(request, error)
-        whole = answer if len(answer.body) < COMPRESS_BYTES_MIN else CompressionMiddleware(answer)
-        await whole(request.scope, request.receive, send)
+        compressed = answer if len(answer.body) < COMPRESS_BYTES_MIN else CompressionMiddleware(answer)
+        await compressed(request.scope, request.receive, send)
 
     async def _handle_error(self, request: Request, error: Exception) -> Response:
         """What the app answers where this has gone wrong."""
@@ -92,8 +92,8 @@ def _needs_no_validation(route: APIRoute) -> bool:
     """Whether there is nothing to check in its path, nor in what has to come beside it, which is in its query."""
     dependant = route.dependant
     texts = [each.field_info for each in dependant.path_params]
-    beside = (*dependant.query_params, *dependant.header_params, *dependant.cookie_params)
-    needed = [each.field_info for each in beside if each.field_info.is_required()]
+    other_parameters = (*dependant.query_params, *dependant.header_params, *dependant.cookie_params)
+    needed = [each.field_info for each in other_parameters if each.field_info.is_required()]
     return all(each.annotation is str and not each.metadata for each in (*texts, *needed)) and len(needed) == len(
         _list_required_parameters(route)
     )

@@ -158,17 +158,17 @@ class _BodyBudget:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._taken = 0
+        self._taken_bytes = 0
 
     def take(self, number: int) -> None:
         """Take room for so many bytes more, or refuse the request."""
-        if self._taken + number > self._bytes_max:
+        if self._taken_bytes + number > self._bytes_max:
             detail = f"The bodies of the requests under way have {self._bytes_max} bytes, which is the most; try again."
             raise HTTPException(503, detail, CLOSE_HEADER | {"retry-after": str(problems.RETRY_AFTER_S)})
-        self._taken += number
+        self._taken_bytes += number
 
     def give_back(self, number: int) -> None:
-        self._taken -= number
+        self._taken_bytes -= number
 
 
 class JsonItemCounter:
@@ -183,9 +183,9 @@ class JsonItemCounter:
     def add(self, piece: bytes) -> int:
         """How many there are with this piece."""
         piece = self._rest + piece
-        whole = piece.rstrip(b"\\")  # what it escapes is in the next one
-        self._rest = b"\\" * ((len(piece) - len(whole)) % 2)
-        parts = whole.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        complete = piece.rstrip(b"\\")  # what it escapes is in the next one
+        self._rest = b"\\" * ((len(piece) - len(complete)) % 2)
+        parts = complete.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         self._number += sum(part.count(b",") + 2 * part.count(b":") for part in parts[self._is_in_text :: 2])
         self._is_in_text ^= len(parts) % 2 == 0
         return self._number

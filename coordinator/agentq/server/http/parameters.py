@@ -46,12 +46,12 @@ COMMA_SEPARATED = BeforeValidator(_split_commas)
 """For parameters that are lists: given several times, or once with commas."""
 
 
-def check_parameter_names(given: Iterable[str], known: Iterable[str]) -> None:
+def check_parameter_names(names_given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse what is none of these."""
     names = list(known)
-    for name in given:
+    for name in names_given:
         if name not in names:
             there_are = f"there are {', '.join(names)}" if names else "there are none"
-            near = get_close_matches(name, names, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            closest = get_close_matches(name, names, n=1)
+            hint = f" Did you mean {closest[0]}?" if closest else ""
             raise Invalid(f"There is no parameter {name[:SHOWN_NAME_LENGTH]!r} here; {there_are}.{hint}")

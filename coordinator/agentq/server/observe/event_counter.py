@@ -66,8 +66,8 @@ class EventCounter:
         for first in range(0, len(runs), RUNS_PER_CALL):
             some = runs[first : first + RUNS_PER_CALL]
             flat = self._store.call("run/get_metrics", partition, *some)
-            for place, run in enumerate(some):
-                self._count_ended_run(str(states[run]), *flat[place * FIELDS_PER_RUN : (place + 1) * FIELDS_PER_RUN])
+            for index, run in enumerate(some):
+                self._count_ended_run(str(states[run]), *flat[index * FIELDS_PER_RUN : (index + 1) * FIELDS_PER_RUN])
 
     def _count_ended_run(
         self, state: str, lane: str, started: str, finished: str, class_: str, model: str, spent: str

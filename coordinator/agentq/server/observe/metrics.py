@@ -175,8 +175,8 @@ class StoreCollector:
         yield gates
 
     def _redis(self) -> Iterator[Metric]:
-        told = self.store.connection.command("INFO")
-        found = pairs_to_dict([part for line in str(told).splitlines() if ":" in line for part in line.split(":", 1)])
+        info = self.store.connection.command("INFO")
+        found = pairs_to_dict([part for line in str(info).splitlines() if ":" in line for part in line.split(":", 1)])
         for name, field in REDIS_GAUGES.items():
             family = _make_family(name)
             if str(found.get(field, "")).isdecimal():

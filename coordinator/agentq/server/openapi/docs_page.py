@@ -39,16 +39,16 @@ OpenApiDocument = Mapping[str, Any]
 
 def install_docs(app: FastAPI, last_tags: Collection[str]) -> None:
     """Show the app's own document, operations with these tags last. It is made when it is asked for, once."""
-    made = cache(lambda: render_page(app.openapi(), last_tags))
+    cached_page = cache(lambda: render_page(app.openapi(), last_tags))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return HTMLResponse(made(), headers={"content-security-policy": CONTENT_SECURITY_POLICY})
+        return HTMLResponse(cached_page(), headers={"content-security-policy": CONTENT_SECURITY_POLICY})
 
 
 def render_page(document: OpenApiDocument, last_tags: Collection[str] = ()) -> str:
     """The page that shows a document."""
-    about = document["info"]
+    info = document["info"]
     tags: dict[str, list[str]] = {}
     for tag, path, method, operation in sorted(_list_operations(document), key=lambda each: each[0] in last_tags):
         tags.setdefault(tag, []).append(_render_operation(path, method, operation))
@@ -60,11 +60,11 @@ def render_page(document: OpenApiDocument, last_tags: Collection[str] = ()) -> s
         f'<h2 id="{_make_anchor(tag)}">{escape(tag)}</h2>{"".join(shown)}' for tag, shown in tags.items()
     )
     schemas = "".join(_render_schema(name, each) for name, each in sorted(document["components"]["schemas"].items()))
-    title = escape(about["title"])
+    title = escape(info["title"])
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}: the API</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
-        f"<h1>{title}</h1><p>{escape(about['summary'])}</p>{_render_prose(about['description'])}"
+        f"<h1>{title}</h1><p>{escape(info['summary'])}</p>{_render_prose(info['description'])}"
         '<p>For programs: <a href="/openapi.json">/openapi.json</a>.</p>'
         f"{_render_table(('refused with', ''), refusals)}<nav>{links}</nav>{sections}"
         f"<h2 id='schemas'>schemas</h2>{schemas}</html>"

@@ -96,19 +96,19 @@ async def follow_run_events(
     found = await service.call_in_thread(service.run_queries.get, run_id)
     principal.check_queue(found.spec.queue)
     birth = f"{max(0, found.submitted_at_ms - 1)}-0"
-    place = last_event_id or after or birth
-    places = await service.feed.positions(place, [partition_of(run_id)])
+    position = last_event_id or after or birth
+    positions = await service.feed.positions(position, [partition_of(run_id)])
     if last_event_id and found.state in TERMINAL_STATES:
-        unseen = sse_streams.read_past_events(service, EventFilter(runs=(run_id,)), places)
+        unseen = sse_streams.read_past_events(service, EventFilter(runs=(run_id,)), positions)
         if await anext(unseen, None) is None:
             return Response(status_code=204)
         await unseen.aclose()
     if not follow:
         return sse.SseResponse(
-            sse_streams.stream_past_events(service, EventFilter(runs=(run_id,)), places), TokenRecheck(request)
+            sse_streams.stream_past_events(service, EventFilter(runs=(run_id,)), positions), TokenRecheck(request)
         )
     return sse.SseResponse(
-        sse_streams.stream_run_events(service, run_id, places, whole=place == birth), TokenRecheck(request)
+        sse_streams.stream_run_events(service, run_id, positions, from_start=position == birth), TokenRecheck(request)
     )
 
 
@@ -119,9 +119,9 @@ async def follow_events_ws(socket: WebSocket, principal: ReadPrincipal) -> None:
     query = socket.query_params
     check_parameter_names(query, (*FILTER_PARTS, "after"))
     interest = EventFilter.asked({part: query.getlist(part) for part in FILTER_PARTS}).within(principal.queues or None)
-    places = await service.feed.positions(socket.headers.get("last-event-id") or query.get("after"))
+    positions = await service.feed.positions(socket.headers.get("last-event-id") or query.get("after"))
     await socket.accept()
-    await run_until_disconnect(socket, _send_events(service, socket, interest, places))
+    await run_until_disconnect(socket, _send_events(service, socket, interest, positions))
 
 
 async def run_until_disconnect(socket: WebSocket, sending: Coroutine[Any, Any, None]) -> None:
@@ -142,10 +142,10 @@ async def wait_for_disconnect(socket: WebSocket) -> None:
 
 
 async def _send_events(
-    service: ServerService, socket: WebSocket, interest: EventFilter, places: Mapping[int, str]
+    service: ServerService, socket: WebSocket, interest: EventFilter, positions: Mapping[int, str]
 ) -> None:
     recheck = TokenRecheck(socket)
-    with service.feed.reader(interest, dict(places)) as reader:
+    with service.feed.reader(interest, dict(positions)) as reader:
         await _send_message(socket, "ready", reader.position)
         quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
         while not service.event_hub.closing:
@@ -163,8 +163,8 @@ async def _send_events(
                 await _send_message(
                     socket, sse_streams.GAP_EVENT, batch.position, to_json({"after": batch.gap}).decode()
                 )
-            for place, item in batch.items:
-                await _send_message(socket, item.event.event, place, item.json_text)
+            for position, item in batch.items:
+                await _send_message(socket, item.event.event, position, item.json_text)
             if batch.items or batch.gap:
                 quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
             elif monotonic_ms() >= quiet_at_ms:
@@ -173,8 +173,8 @@ async def _send_events(
     await socket.close(1001, "the server ends; come back")
 
 
-async def _send_message(socket: WebSocket, name: str, place: str, data: str = "null") -> None:
-    text = f'{{"id":"{place}","event":"{name}","data":{data}}}'
+async def _send_message(socket: WebSocket, name: str, position: str, data: str = "null") -> None:
+    text = f'{{"id":"{position}","event":"{name}","data":{data}}}'
     try:
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await socket.send_text(text)

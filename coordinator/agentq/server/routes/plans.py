@@ -59,11 +59,11 @@ async def create_plan(
         own = sha256(f"{caller.token or ''} {idempotency_key}".encode()).hexdigest()
         plan = f"{body.name[: NAME_LENGTH - ID_SUFFIX_LENGTH - 1]}-{own[:ID_SUFFIX_LENGTH]}"
     plans, service = open_plans(request), get_service(request)
-    made = await service.call_in_thread(
+    plan_id = await service.call_in_thread(
         plans.create, body.name, tasks, plan=plan, on_failed=body.on_failed, source=to_json(body).decode()
     )
-    found = await service.call_in_thread(plans.get, made)
-    return responses.json_response(plan_json(found), 201, {"location": f"/plans/{made}"})
+    found = await service.call_in_thread(plans.get, plan_id)
+    return responses.json_response(plan_json(found), 201, {"location": f"/plans/{plan_id}"})
 
 
 @router.get("", summary="List plans, newest first", dependencies=[READ])
@@ -88,12 +88,12 @@ async def get_plan(request: Request, plan: PlanIdPath, wait: WaitQuery = 0) -> R
         return responses.etag_response(request, plan_json(found))
     with service.event_hub.watch_plan(plan) as watch:
 
-        async def look() -> PlanRecord | None:
+        async def read() -> PlanRecord | None:
             nonlocal found
             found = await service.call_in_thread(plans.get, plan)
             return found if found.ended is not None else None
 
-        await service.wait_until(watch, look, wait, await watch_disconnect(request))
+        await service.wait_until(watch, read, wait, await watch_disconnect(request))
     return responses.etag_response(request, plan_json(found))
 
 
@@ -140,10 +140,10 @@ async def retry_plan(
     operation: Annotated[str | None, Header(alias="idempotency-key", max_length=255)] = None,
 ) -> Response:
     """Those that failed, all that did not complete, or one; and with them what was skipped for them."""
-    said = body or requests.RetryPlanRequest()
+    options = body or requests.RetryPlanRequest()
     plans = open_plans(request)
     found = await get_service(request).call_in_thread(
-        plans.retry, plan, said.which, task=said.task, operation=operation or ""
+        plans.retry, plan, options.which, task=options.task, operation=operation or ""
     )
     return responses.json_response(plan_json(found))
 

@@ -51,9 +51,11 @@ async def get_queue(request: Request, name: QueueNamePath, caller: ReadPrincipal
     return responses.json_response(queue_json(found))
 
 
-async def _control_queue(request: Request, caller: Principal, name: str, verb: Callable[..., Any], *words: Any) -> Any:
+async def _control_queue(
+    request: Request, caller: Principal, name: str, verb: Callable[..., Any], *arguments: Any
+) -> Any:
     caller.check_queue(name)
-    return await get_service(request).call_in_thread(verb, name, *words)
+    return await get_service(request).call_in_thread(verb, name, *arguments)
 
 
 @router.post("/{name}/pause", summary="Claim nothing from a queue")

@@ -102,9 +102,9 @@ def _resolve_reference(service: ServerService, caller: Principal, run: str | Non
 def _read_runs(service: ServerService, caller: Principal, asked: RunLookupRequest) -> dict[str, Any]:
     answer: dict[str, Any] = {"runs": {}, "live": [], "missing": [], "refused": {}, "left": []}
     ids, size = list(dict.fromkeys(asked.ids)), 0
-    for place, run_id in enumerate(ids):
+    for index, run_id in enumerate(ids):
         if size > RESPONSE_BYTES:
-            answer["left"] = ids[place:]
+            answer["left"] = ids[index:]
             break
         key = service.store.key(partition_of(run_id), "run", run_id)
         state, lane = service.store.connection.command("HMGET", key, "state", "lane")
@@ -124,8 +124,8 @@ def _read_runs(service: ServerService, caller: Principal, asked: RunLookupReques
         except NotAllowed as refused:
             answer["refused"][run_id] = problems.build_problem(403, str(refused), kind="denied")
         except (ValueError, KeyError, Damaged):
-            told = f"The record of the run {run_id} is damaged."
-            answer["refused"][run_id] = problems.build_problem(409, told, kind="damaged")
+            message = f"The record of the run {run_id} is damaged."
+            answer["refused"][run_id] = problems.build_problem(409, message, kind="damaged")
     return answer
 
 

@@ -26,11 +26,11 @@ IdempotencyKeyHeader = Annotated[
 
 
 async def _act_on_run(
-    request: Request, caller: Principal, run_id: str, verb: Callable[..., State], *words: Any, **more: Any
+    request: Request, caller: Principal, run_id: str, verb: Callable[..., State], *arguments: Any, **more: Any
 ) -> Response:
     service = get_service(request)
     await check_run_queue(service, caller, run_id)
-    state = await service.call_in_thread(verb, run_id, *words, **more)
+    state = await service.call_in_thread(verb, run_id, *arguments, **more)
     return responses.json_response({"id": run_id, "state": state.value})
 
 
@@ -39,9 +39,9 @@ async def cancel_run(
     request: Request, run_id: RunIdPath, caller: SubmitPrincipal, body: requests.CancelRunRequest | None = None
 ) -> Response:
     """One that is held stays as it is until its worker confirms the stop, or `stop_ms` have passed."""
-    said = body or requests.CancelRunRequest()
+    options = body or requests.CancelRunRequest()
     return await _act_on_run(
-        request, caller, run_id, get_service(request).run_verbs.cancel, said.reason, stop_ms=said.stop_ms
+        request, caller, run_id, get_service(request).run_verbs.cancel, options.reason, stop_ms=options.stop_ms
     )
 
 

@@ -70,26 +70,26 @@ async def read_logs(
     page = _LogPage(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
     deadline_ms = monotonic_ms() + round(wait * 1000)
     with service.event_hub.watch_runs(run_id) as watch:
-        gone = await watch_disconnect(request)
+        disconnected = await watch_disconnect(request)
         found = await service.call_in_thread(page.read)
-        while not (found["entries"] or found["ended"] or gone.done() or service.event_hub.closing):
+        while not (found["entries"] or found["ended"] or disconnected.done() or service.event_hub.closing):
             left_ms = deadline_ms - monotonic_ms()
             if left_ms <= 0:
                 break
             log_grown = service.log_hub.watch(run_id, found["next"])
-            await watch.next(left_ms / 1000, log_grown, gone)
+            await watch.next(left_ms / 1000, log_grown, disconnected)
             log_grown.cancel()
             found = await service.call_in_thread(page.read)
     return responses.json_response(found)
 
 
-async def _follow_log(request: Request, run_id: str, place: str, streams: frozenset[str]) -> Response:
+async def _follow_log(request: Request, run_id: str, position: str, streams: frozenset[str]) -> Response:
     service = get_service(request)
     if await service.call_in_thread(Logs(service.store).is_over, run_id):
-        left = await service.call_in_thread(Logs(service.store).some, run_id, place, 1)
-        if not left and place != "0-0":
+        left = await service.call_in_thread(Logs(service.store).some, run_id, position, 1)
+        if not left and position != "0-0":
             return Response(status_code=204)
-    return sse.SseResponse(sse_streams.stream_log(service, run_id, place, streams), TokenRecheck(request))
+    return sse.SseResponse(sse_streams.stream_log(service, run_id, position, streams), TokenRecheck(request))
 
 
 class _LogPage:
@@ -117,16 +117,16 @@ class _LogPage:
             entries = logs.tail(self._run_id, self._tail)
         else:
             entries = logs.some(self._run_id, self._after, self._limit)
-        whole = self._tail is not None or len(entries) < self._limit
+        is_complete = self._tail is not None or len(entries) < self._limit
         last = entries[-1].id if entries else self._after
         if self._before is not None:
             entries = [entry for entry in entries if _parse_position(entry.id) < _parse_position(self._before)]
         shown = [log_json(entry) for entry in entries if not self._streams or entry.stream in self._streams]
-        return {"entries": shown, "next": last, "ended": ended and whole}
+        return {"entries": shown, "next": last, "ended": ended and is_complete}
 
 
-def _parse_position(place: str) -> tuple[int, int]:
-    at_ms, _, number = place.partition("-")
+def _parse_position(position: str) -> tuple[int, int]:
+    at_ms, _, number = position.partition("-")
     return int(at_ms), int(number)
 
 
@@ -137,13 +137,13 @@ async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal,
     with service.event_hub.watch_runs(run_id) as watch:
         run = await get_visible_run(service, caller, run_id)
 
-        async def look() -> RunRecord | None:
+        async def read() -> RunRecord | None:
             nonlocal run
             run = await get_visible_run(service, caller, run_id)
             return run if run.state in TERMINAL_STATES else None
 
         if wait and run.state not in TERMINAL_STATES:
-            await service.wait_until(watch, look, wait, await watch_disconnect(request))
+            await service.wait_until(watch, read, wait, await watch_disconnect(request))
     if run.state not in TERMINAL_STATES:
         raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
     return responses.etag_response(request, service.views.result(run))

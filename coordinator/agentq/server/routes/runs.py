@@ -127,12 +127,12 @@ async def get_run(
     with service.event_hub.watch_runs(run_id) as watch:
         last: list[RunRecord] = [await get_visible_run(service, caller, run_id)]
 
-        async def look() -> RunRecord | None:
+        async def read() -> RunRecord | None:
             last[0] = await get_visible_run(service, caller, run_id)
             if not conditional:
                 return last[0] if last[0].state in TERMINAL_STATES else None
             tag = responses.compute_etag(responses.encode_json(service.views.run(last[0])))
             return None if responses.matches_etag(request, tag) else last[0]
 
-        await service.wait_until(watch, look, wait, await watch_disconnect(request))
+        await service.wait_until(watch, read, wait, await watch_disconnect(request))
     return responses.etag_response(request, service.views.run(last[0]))

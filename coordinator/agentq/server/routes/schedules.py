@@ -41,12 +41,12 @@ async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
     """What it runs, and its next ticks."""
     service = get_service(request)
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         found = service.schedules.get(name)
         coming = found.coming(UPCOMING_TICKS, service.store.time_ms())
         return {**responses.build_schedule_view(found), "next": [format_iso(tick) for tick in coming]}
 
-    return responses.etag_response(request, await service.call_in_thread(look))
+    return responses.etag_response(request, await service.call_in_thread(read))
 
 
 @router.put("/{name}", summary="Make a schedule, or put this one in its place", dependencies=[SUBMIT])
@@ -61,8 +61,10 @@ async def put_schedule(
     (spec,) = submission.parse_submit_body(run, body.run, one=True).specs
     rule = make_schedule_rule(**{field: getattr(body, field) for field in RULE_FIELDS})
     replace = (if_none_match or "").strip() != "*"
-    made = await service.call_in_thread(service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace)
-    return responses.json_response(responses.build_schedule_view(made))
+    schedule = await service.call_in_thread(
+        service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace
+    )
+    return responses.json_response(responses.build_schedule_view(schedule))
 
 
 @router.delete("/{name}", status_code=204, summary="Remove a schedule", dependencies=[SUBMIT])
@@ -100,8 +102,8 @@ async def trigger_schedule(request: Request, name: ScheduleNamePath) -> Response
     service = get_service(request)
     await service.call_in_thread(service.schedules.get, name)
     receipt = await service.call_in_thread(service.schedules.run, name)
-    told = {"id": receipt.id, "created": receipt.created}
-    return responses.json_response(told, 201 if receipt.created else 200, {"location": f"/runs/{receipt.id}"})
+    receipt_view = {"id": receipt.id, "created": receipt.created}
+    return responses.json_response(receipt_view, 201 if receipt.created else 200, {"location": f"/runs/{receipt.id}"})
 
 
 @router.get("/{name}/history", summary="What became of its ticks, newest first", dependencies=[READ])
@@ -113,5 +115,5 @@ async def list_history(
     """Runs that were made, and ticks that were skipped or missed."""
     service = get_service(request)
     await service.call_in_thread(service.schedules.get, name)
-    told = await service.call_in_thread(service.schedules.history, name, limit)
-    return responses.json_response({"history": [schedule_history_json(each) for each in told]})
+    history = await service.call_in_thread(service.schedules.history, name, limit)
+    return responses.json_response({"history": [schedule_history_json(each) for each in history]})

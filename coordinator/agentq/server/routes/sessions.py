@@ -68,8 +68,8 @@ async def _create_from_body(service: ServerService, body: requests.CreateSession
     if agent is None:
         raise Invalid("agent: a session is with an agent; say which.")
     more: dict[str, Any] = {"cwd": body.cwd, "model": body.model, "budgets": body.budgets, "fork": body.fork}
-    made = await service.call_in_thread(service.sessions.new, body.name, agent, **more)
-    return responses.json_response(service.views.session(made), 201, {"location": f"/sessions/{made.name}"})
+    session = await service.call_in_thread(service.sessions.new, body.name, agent, **more)
+    return responses.json_response(service.views.session(session), 201, {"location": f"/sessions/{session.name}"})
 
 
 @router.get("", summary="List sessions, the last used first")
@@ -86,15 +86,15 @@ async def list_sessions(
     if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
         raise Invalid("cursor: this is none that a list of sessions has given.")
 
-    def look() -> dict[str, Any]:
-        shelf = service.sessions.list(limit=limit or PAGE_SIZE, cursor=cursor)
-        damaged = {"damaged": shelf.damaged} if shelf.damaged else {}
+    def read() -> dict[str, Any]:
+        page = service.sessions.list(limit=limit or PAGE_SIZE, cursor=cursor)
+        damaged = {"damaged": page.damaged} if page.damaged else {}
         return {
-            "sessions": [service.views.session(each) for each in shelf.sessions],
-            "next": shelf.cursor,
+            "sessions": [service.views.session(each) for each in page.sessions],
+            "next": page.cursor,
         } | damaged
 
-    return responses.json_response(await service.call_in_thread(look))
+    return responses.json_response(await service.call_in_thread(read))
 
 
 @router.get("/{name}", summary="A session")
@@ -148,10 +148,10 @@ async def fork_session(
     """Both go on by themselves."""
     service = get_service(request)
     agent = (await service.call_in_thread(service.sessions.get, name)).agent
-    made = await service.call_in_thread(
+    session = await service.call_in_thread(
         service.sessions.new, (body or requests.ForkSessionRequest()).name, agent, fork=name
     )
-    return responses.json_response(service.views.session(made), 201, {"location": f"/sessions/{made.name}"})
+    return responses.json_response(service.views.session(session), 201, {"location": f"/sessions/{session.name}"})
 
 
 @router.post("/{name}/close", summary="Let a session take no more turns", dependencies=[SUBMIT])

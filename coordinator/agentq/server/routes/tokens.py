@@ -35,7 +35,7 @@ async def list_tokens(request: Request) -> Response:
 async def create_token(request: Request, body: requests.CreateTokenRequest) -> Response:
     """`token` is told this once, for only its digest is kept."""
     service = get_service(request)
-    made, text = await service.call_in_thread(
+    token, text = await service.call_in_thread(
         Tokens(service.store).new,
         body.name,
         body.scopes,
@@ -44,7 +44,7 @@ async def create_token(request: Request, body: requests.CreateTokenRequest) -> R
         expires_ms=body.expires_ms,
         rate=body.rate,
     )
-    return responses.json_response(token_json(made) | {"token": text}, 201)
+    return responses.json_response(token_json(token) | {"token": text}, 201)
 
 
 @router.delete(

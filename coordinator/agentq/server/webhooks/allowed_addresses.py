@@ -45,7 +45,7 @@ _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 async def resolve_host(host: str, port: int) -> list[str]:
     """The addresses of a host, as the machine's resolver knows them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class AllowedAddresses:

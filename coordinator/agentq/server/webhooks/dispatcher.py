@@ -100,16 +100,16 @@ class WebhookDispatcher:
             await self._cancel(list(self._deliveries.values()))
 
     def _sync_deliveries(self, active: set[str]) -> None:
-        for line in self._deliveries.values():
-            if line.done() and not line.cancelled() and (fault := line.exception()) is not None:
-                log.error("a webhook cannot be told", exc_info=fault, extra={"fields": {"line": line.get_name()}})
-        self._deliveries = {name: line for name, line in self._deliveries.items() if not line.done()}
+        for task in self._deliveries.values():
+            if task.done() and not task.cancelled() and (fault := task.exception()) is not None:
+                log.error("a webhook cannot be told", exc_info=fault, extra={"fields": {"line": task.get_name()}})
+        self._deliveries = {name: task for name, task in self._deliveries.items() if not task.done()}
         for name in active - self._deliveries.keys():
             self._deliveries[name] = asyncio.create_task(self._deliver(name), name=f"agentq-webhook-{name}")
 
     async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
-        for line in tasks:
-            line.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _deliver(self, name: str) -> None:
@@ -154,7 +154,7 @@ class WebhookDispatcher:
         until_ms = monotonic_ms() + CHECK_INTERVAL_MS
         while (left_ms := until_ms - monotonic_ms()) > 0 and not self._feed.event_hub.closing:
             batch = await reader.next(left_ms / 1000)
-            messages = [webhook.message(item.event, place) for place, item in batch.items]
+            messages = [webhook.message(item.event, position) for position, item in batch.items]
             if batch.gap:
                 messages.insert(0, webhook.gap(batch.gap, wall_ms()))
             for message in messages:

@@ -38,12 +38,12 @@ class WorkerBlockingRead:
         self._closed = False
 
     async def wait(
-        self, words: Sequence[CommandArgument], block_ms: int, then: ScriptCall | None = None
+        self, command: Sequence[CommandArgument], block_ms: int, then: ScriptCall | None = None
     ) -> tuple[Any, Any]:
         """The reply of a blocking read, and of a script that the server runs behind it, if there is one."""
         try:
-            link = await self._connect(tuple(words))
-            send_commands(link, tuple(words), *([evalsha_command(then)] if then is not None else []))
+            link = await self._connect(tuple(command))
+            send_commands(link, tuple(command), *([evalsha_command(then)] if then is not None else []))
             await self._wait_readable(link, block_ms)
             reply, after = await self._call_in_thread(read_replies, link, then)
             return reply, after
@@ -73,8 +73,8 @@ class WorkerBlockingRead:
         self._closed = True
         self._disconnect()
 
-    async def _connect(self, words: tuple[CommandArgument, ...]) -> SocketLink:
-        endpoint = self._connection.place(words)
+    async def _connect(self, command: tuple[CommandArgument, ...]) -> SocketLink:
+        endpoint = self._connection.place(command)
         if self._link is None or self._endpoint != endpoint:
             self._disconnect()
             link = self._connection.link(endpoint, REPLY_MARGIN_MS)

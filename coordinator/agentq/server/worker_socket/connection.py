@@ -202,14 +202,14 @@ class WorkerConnection:
     def _call(self, call: ScriptCallMessage) -> Any:
         store, grants = self._service.store, self._permissions
         self._check_partition(call.partition)
-        reply = store.call(call.script, call.partition, *grants.checked(call.script, call.words))
-        return grants.heard(call.script, reply)
+        reply = store.call(call.script, call.partition, *grants.check_arguments(call.script, call.words))
+        return grants.filter_reply(call.script, reply)
 
     def _list_pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
         self._check_partition(partition)
         return (
             read_pending_entries(
-                self._service.store, partition, self._worker, self._permissions.lanes(lanes, former=True)
+                self._service.store, partition, self._worker, self._permissions.check_lanes(lanes, former=True)
             )
             if lanes
             else []
@@ -226,7 +226,7 @@ class WorkerConnection:
         if self._child_waits >= CHILD_WAITS_MAX:
             raise TryLater(f"This worker waits for {CHILD_WAITS_MAX} children at once, which is the most.")
 
-        async def look() -> bool | None:
+        async def read() -> bool | None:
             state = await self._service.call_in_thread(
                 answer_request, self._service.run_verbs, self._permissions, message
             )
@@ -235,7 +235,7 @@ class WorkerConnection:
         self._child_waits += 1
         try:
             with self._service.event_hub.watch_runs(message.child) as watch:
-                return bool(await self._service.wait_until(watch, look, message.within_ms / 1000))
+                return bool(await self._service.wait_until(watch, read, message.within_ms / 1000))
         finally:
             self._child_waits -= 1
 
@@ -261,21 +261,21 @@ class WorkerConnection:
             await asyncio.gather(*(vigil.wake() for vigil in self._blocking_reads))
             await asyncio.sleep(UNBLOCK_PAUSE_MS / 1000)
 
-    def _spawn(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(act)
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _read_streams(self, watch: WatchMessage) -> tuple[list[tuple[int, str | None, Any]], Any]:
         store = self._service.store
-        streams, words = await self._service.call_in_thread(self._build_streams, watch)
+        streams, arguments = await self._service.call_in_thread(self._build_streams, watch)
         if watch.id == self._woken_watch:
             return [], None
         groups = [streams] if not store.connection.is_spread else _group_by_partition(streams)
         while len(self._blocking_reads) < len(groups):
             self._blocking_reads.append(WorkerBlockingRead(store.connection, self._service.call_in_thread))
-        then = None if words is None else store.worded("worker/claim", min(watch.lanes), *words)
+        then = None if arguments is None else store.worded("worker/claim", min(watch.lanes), *arguments)
         waits = [
             asyncio.ensure_future(
                 vigil.wait(blocking_read_command(self._worker, group, watch.block_ms), watch.block_ms, then)
@@ -290,8 +290,8 @@ class WorkerConnection:
         finally:
             for wait in waits:
                 wait.cancel()
-        came = [(*streams[key], entries) for reply, _ in replies for key, entries in reply or ()]
-        return came, self._permissions.heard("claim", replies[0][1])
+        received = [(*streams[key], entries) for reply, _ in replies for key, entries in reply or ()]
+        return received, self._permissions.filter_reply("claim", replies[0][1])
 
     def _build_streams(self, watch: WatchMessage) -> tuple[WatchedStreams, list[CommandArgument] | None]:
         """What to block on, and the words of the claim that follows; checked in a thread, as it may ask the server."""
@@ -299,17 +299,17 @@ class WorkerConnection:
         for partition, lanes in watch.lanes.items():
             self._check_partition(partition)
             streams[store.key(partition, "worker_inbox", self._worker)] = (partition, None)
-            for lane in self._permissions.lanes(lanes):
+            for lane in self._permissions.check_lanes(lanes):
                 streams[store.key(partition, "lane", lane)] = (partition, lane)
         if not streams or (watch.claim is not None and len(watch.lanes) > 1):
             raise Invalid("A wait is for one partition at least, and a claim after it in one.")
-        return streams, None if watch.claim is None else self._permissions.checked("worker/claim", watch.claim)
+        return streams, None if watch.claim is None else self._permissions.check_arguments("worker/claim", watch.claim)
 
 
 def _group_by_partition(streams: WatchedStreams) -> list[WatchedStreams]:
     groups: dict[int, WatchedStreams] = {}
-    for key, place in streams.items():
-        groups.setdefault(place[0], {})[key] = place
+    for key, location in streams.items():
+        groups.setdefault(location[0], {})[key] = location
     return list(groups.values())
 
 

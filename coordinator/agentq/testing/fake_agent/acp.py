@@ -42,15 +42,15 @@ class AgentRpcError(Exception):
 
     def __init__(self, code: int, message: str, details: object = None) -> None:
         super().__init__(message)
-        self.told = {"code": code, "message": message} | ({"data": details} if details is not None else {})
+        self.body = {"code": code, "message": message} | ({"data": details} if details is not None else {})
 
 
 def main(argv: list[str]) -> int:
     """One process of it, until nobody asks any more."""
-    words = argparse.ArgumentParser(prog="standin --as acp", description=__doc__)
-    words.add_argument("--mute", action="store_true", help="take everything, and answer nothing")
-    words.add_argument("-v", "--version", action="version", version=VERSION)
-    return FakeAcpAgent(mute=words.parse_args(argv).mute).live()
+    parser = argparse.ArgumentParser(prog="standin --as acp", description=__doc__)
+    parser.add_argument("--mute", action="store_true", help="take everything, and answer nothing")
+    parser.add_argument("-v", "--version", action="version", version=VERSION)
+    return FakeAcpAgent(mute=parser.parse_args(argv).mute).serve()
 
 
 class FakeAcpAgent:
@@ -59,33 +59,33 @@ class FakeAcpAgent:
     def __init__(self, *, mute: bool = False) -> None:
         self.mute = mute
         self.sessions: dict[str, FakeAcpSession] = {}
-        self.at_work: FakeAcpSession | None = None
-        self.lingers_ms: int | None = None
+        self.active_session: FakeAcpSession | None = None
+        self.linger_ms: int | None = None
         self._requests = queue.SimpleQueue[dict[str, Any] | None]()
         self._answers: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
         self._number = 0
 
-    def live(self) -> int:
+    def serve(self) -> int:
         """Answer one request after the other."""
-        signal.signal(signal.SIGTERM, lambda *_: self._struck(128 + signal.SIGTERM))
-        signal.signal(signal.SIGINT, lambda *_: self._struck(128 + signal.SIGINT))
-        threading.Thread(target=self._listen, daemon=True).start()
+        signal.signal(signal.SIGTERM, lambda *_: self._handle_signal(128 + signal.SIGTERM))
+        signal.signal(signal.SIGINT, lambda *_: self._handle_signal(128 + signal.SIGINT))
+        threading.Thread(target=self._read_messages, daemon=True).start()
         while (request := self._requests.get()) is not None:
             self._answer(request)
-        if self.lingers_ms is not None:
-            threading.Event().wait(self.lingers_ms / 1000 or None)
+        if self.linger_ms is not None:
+            threading.Event().wait(self.linger_ms / 1000 or None)
         return 0
 
-    def _struck(self, code: int) -> None:
-        if self.at_work:
-            self.at_work.actor.strike(lambda: os._exit(code))
+    def _handle_signal(self, code: int) -> None:
+        if self.active_session:
+            self.active_session.step_runner.handle_signal(lambda: os._exit(code))
         else:
             os._exit(code)
 
     # ---- the wire
 
-    def _listen(self) -> None:
+    def _read_messages(self) -> None:
         for line in sys.stdin:
             try:
                 message = json.loads(line)
@@ -102,14 +102,14 @@ class FakeAcpAgent:
         self._requests.put(None)
 
     def _cancel(self) -> None:
-        if self.at_work:
-            self.at_work.actor.interrupted.set()
-            self.at_work.actor.end_tool()
+        if self.active_session:
+            self.active_session.step_runner.interrupted.set()
+            self.active_session.step_runner.end_tool()
         for number in list(self._answers):
             self._answers.pop(number).put({"result": {"outcome": {"outcome": "cancelled"}}})
 
     def send(self, **message: object) -> None:
-        with self._writing:
+        with self._write_lock:
             sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False) + "\n")
             sys.stdout.flush()
 
@@ -133,11 +133,11 @@ class FakeAcpAgent:
         try:
             if request["method"] not in methods:
                 raise AgentRpcError(METHOD_NOT_FOUND, f"Method not found: {request['method']}")
-            told: dict[str, Any] = {"result": methods[request["method"]](request.get("params") or {})}
+            answer: dict[str, Any] = {"result": methods[request["method"]](request.get("params") or {})}
         except AgentRpcError as fault:
-            told = {"error": fault.told}
+            answer = {"error": fault.body}
         if "id" in request:
-            self.send(id=request["id"], **told)
+            self.send(id=request["id"], **answer)
 
     # ---- what it is asked
 
@@ -169,13 +169,13 @@ class FakeAcpAgent:
         return {}
 
     def _prompt(self, params: dict[str, Any]) -> dict[str, Any]:
-        session = self.at_work = self._session(params)
+        session = self.active_session = self._session(params)
         prompt = "\n".join(str(block.get("text") or "") for block in params["prompt"])
         try:
-            return session.live(prompt)
+            return session.run_turn(prompt)
         finally:
-            self.at_work = None
-            self.lingers_ms = session.actor.lingers_ms
+            self.active_session = None
+            self.linger_ms = session.step_runner.linger_ms
 
     def _session(self, params: dict[str, Any]) -> FakeAcpSession:
         if params.get("sessionId") not in self.sessions:
@@ -186,37 +186,37 @@ class FakeAcpAgent:
 class FakeAcpSession:
     """One conversation, and a tongue for it."""
 
-    def __init__(self, agent: FakeAcpAgent, talk: TranscriptFile) -> None:
+    def __init__(self, agent: FakeAcpAgent, transcript: TranscriptFile) -> None:
         self.agent = agent
-        self.talk = talk
-        self.turn = FakeTurn("", may=None)
-        self.actor = StepRunner(self)
-        self._before = talk.totals()
+        self.transcript = transcript
+        self.turn = FakeTurn("", allowed_tools=None)
+        self.step_runner = StepRunner(self)
+        self._totals_before = transcript.totals()
 
     @property
     def id(self) -> str:
-        return self.talk.id
+        return self.transcript.id
 
-    def live(self, prompt: str) -> dict[str, Any]:
+    def run_turn(self, prompt: str) -> dict[str, Any]:
         """A whole turn; how it stopped."""
-        model, self.turn = self.turn.model, FakeTurn(prompt, may=None)
+        model, self.turn = self.turn.model, FakeTurn(prompt, allowed_tools=None)
         self.turn.model = model
-        self.actor = StepRunner(self)
-        self._before = self.talk.totals()
-        self.talk.add("user", message={"role": "user", "content": prompt})
-        over = self.actor.act(prompt)
-        cost = self._before.get("cost", 0) + self.turn.spent.cost_usd
-        read = self._before.get("read", 0) + self.turn.spent.input_tokens + self.turn.spent.output_tokens
-        self.talk.add("totals", totals={"cost": cost, "read": read})
+        self.step_runner = StepRunner(self)
+        self._totals_before = self.transcript.totals()
+        self.transcript.add("user", message={"role": "user", "content": prompt})
+        end = self.step_runner.run(prompt)
+        cost = self._totals_before.get("cost", 0) + self.turn.spending.cost_usd
+        read = self._totals_before.get("read", 0) + self.turn.spending.input_tokens + self.turn.spending.output_tokens
+        self.transcript.add("totals", totals={"cost": cost, "read": read})
         if cost or read:
             self._update("usage_update", used=read, size=200_000, cost={"amount": cost, "currency": "USD"})
-        if over.why in STOP_REASONS:
-            return {"stopReason": STOP_REASONS[over.why]}
-        raise _turn_error(over)
+        if end.why in STOP_REASONS:
+            return {"stopReason": STOP_REASONS[end.why]}
+        raise _turn_error(end)
 
     def replay(self) -> None:
         """Tell all that was said before."""
-        for line in self.talk.lines():
+        for line in self.transcript.lines():
             if line["type"] in ("user", "assistant"):
                 kind = "user_message_chunk" if line["type"] == "user" else "agent_message_chunk"
                 self._update(kind, content={"type": "text", "text": line["message"]["content"]})
@@ -227,8 +227,8 @@ class FakeAcpSession:
         """There is nothing to say: whoever asks knows."""
 
     def say(self, text: str) -> None:
-        self.turn.spent.turns += 1
-        self.talk.add("assistant", message={"role": "assistant", "content": text})
+        self.turn.spending.turns += 1
+        self.transcript.add("assistant", message={"role": "assistant", "content": text})
         self._update("agent_message_chunk", content={"type": "text", "text": text})
 
     def think(self, text: str) -> None:
@@ -238,10 +238,12 @@ class FakeAcpSession:
         entries = [{"content": item, "priority": "medium", "status": "pending"} for item in items]
         self._update("plan", entries=entries)
 
-    def call(self, tool: str, about: dict[str, Any]) -> str:
-        self.turn.spent.turns += 1
+    def call(self, tool: str, tool_input: dict[str, Any]) -> str:
+        self.turn.spending.turns += 1
         use = f"call_{uuid4().hex[:12]}"
-        self._update("tool_call", toolCallId=use, status="pending", rawInput=about, **_describe_tool_call(tool, about))
+        self._update(
+            "tool_call", toolCallId=use, status="pending", rawInput=tool_input, **_describe_tool_call(tool, tool_input)
+        )
         return use
 
     def allowed(self, use: str, tool: str) -> bool:
@@ -252,15 +254,15 @@ class FakeAcpSession:
             {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
         ]
         call = {"toolCallId": use, "title": tool, "kind": TOOL_KINDS.get(tool, "other"), "status": "pending"}
-        told = self.agent.ask(
+        answer = self.agent.ask(
             "session/request_permission", {"sessionId": self.id, "toolCall": call, "options": options}
         )
-        outcome = told.get("outcome") or {}
+        outcome = answer.get("outcome") or {}
         if outcome.get("outcome") == "cancelled":
             raise TurnEnded("interrupted")
         return outcome.get("optionId") in ("allow", "always")
 
-    def denied(self, use: str, _tool: str, _about: dict[str, Any]) -> None:
+    def denied(self, use: str, _tool: str, _tool_input: dict[str, Any]) -> None:
         self._update("tool_call_update", toolCallId=use, status="failed")
 
     def returned(self, use: str, _tool: str, text: str, *, ok: bool) -> None:
@@ -275,7 +277,7 @@ class FakeAcpSession:
         self.say(json.dumps(value))
 
     def prompts(self) -> list[str]:
-        return self.talk.prompts()
+        return self.transcript.prompts()
 
     def _update(self, what: str, **fields: object) -> None:
         self.agent.send(
@@ -283,16 +285,16 @@ class FakeAcpSession:
         )
 
 
-def _describe_tool_call(tool: str, about: dict[str, Any]) -> dict[str, Any]:
-    title = about.get("command") or about.get("file_path") or tool
+def _describe_tool_call(tool: str, tool_input: dict[str, Any]) -> dict[str, Any]:
+    title = tool_input.get("command") or tool_input.get("file_path") or tool
     shown: dict[str, Any] = {"title": title, "kind": TOOL_KINDS.get(tool, "other")}
-    return shown | ({"locations": [{"path": about["file_path"]}]} if "file_path" in about else {})
+    return shown | ({"locations": [{"path": tool_input["file_path"]}]} if "file_path" in tool_input else {})
 
 
-def _turn_error(over: TurnEnded) -> AgentRpcError:
-    if over.why == "auth":
+def _turn_error(end: TurnEnded) -> AgentRpcError:
+    if end.why == "auth":
         return AgentRpcError(AUTH_REQUIRED, "Authentication required")
-    if over.until_ms is not None:
-        reset = f"{datetime.fromtimestamp(over.until_ms / 1000, UTC):%-I:%M%p}".lower()
+    if end.until_ms is not None:
+        reset = f"{datetime.fromtimestamp(end.until_ms / 1000, UTC):%-I:%M%p}".lower()
         return AgentRpcError(INTERNAL_ERROR, f"Internal error: You've hit your 5-hour limit · resets {reset} (UTC)")
-    return AgentRpcError(INTERNAL_ERROR, f"Internal error: {over.text or ERROR_MESSAGES.get(over.why, 'It failed.')}")
+    return AgentRpcError(INTERNAL_ERROR, f"Internal error: {end.text or ERROR_MESSAGES.get(end.why, 'It failed.')}")

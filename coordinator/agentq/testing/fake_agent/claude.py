@@ -41,22 +41,22 @@ class ClaudeArgumentParser(argparse.ArgumentParser):
 
 def build_parser() -> ClaudeArgumentParser:
     """The flags that matter, and those that are only taken."""
-    words = ClaudeArgumentParser(prog="standin --as claude", description=__doc__)
-    words.add_argument("prompt", nargs="?")
-    words.add_argument("-p", "--print", action="store_true")
-    words.add_argument("-v", "--version", action="version", version=VERSION)
-    words.add_argument("--output-format", choices=("text", "json", "stream-json"), default="text")
-    words.add_argument("--verbose", action="store_true")
-    words.add_argument("--session-id")
-    words.add_argument("-r", "--resume")
-    words.add_argument("--fork-session", action="store_true")
-    words.add_argument("--model", default="standin-1")
-    words.add_argument("--max-turns", type=int)
-    words.add_argument("--max-budget-usd", type=float)
-    words.add_argument("--permission-mode", choices=tuple(MODES), default="default")
-    words.add_argument("--allowedTools", "--allowed-tools", default="")
-    words.add_argument("--disallowedTools", "--disallowed-tools", default="")
-    for taken in (
+    parser = ClaudeArgumentParser(prog="standin --as claude", description=__doc__)
+    parser.add_argument("prompt", nargs="?")
+    parser.add_argument("-p", "--print", action="store_true")
+    parser.add_argument("-v", "--version", action="version", version=VERSION)
+    parser.add_argument("--output-format", choices=("text", "json", "stream-json"), default="text")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--session-id")
+    parser.add_argument("-r", "--resume")
+    parser.add_argument("--fork-session", action="store_true")
+    parser.add_argument("--model", default="standin-1")
+    parser.add_argument("--max-turns", type=int)
+    parser.add_argument("--max-budget-usd", type=float)
+    parser.add_argument("--permission-mode", choices=tuple(MODES), default="default")
+    parser.add_argument("--allowedTools", "--allowed-tools", default="")
+    parser.add_argument("--disallowedTools", "--disallowed-tools", default="")
+    for ignored in (
         "--setting-sources",
         "--settings",
         "--mcp-config",
@@ -64,43 +64,43 @@ def build_parser() -> ClaudeArgumentParser:
         "--append-system-prompt-file",
         "--effort",
     ):
-        words.add_argument(taken)
-    for taken in ("--strict-mcp-config", "--bare", "--restricted", "--safe-mode"):
-        words.add_argument(taken, action="store_true")
-    return words
+        parser.add_argument(ignored)
+    for ignored in ("--strict-mcp-config", "--bare", "--restricted", "--safe-mode"):
+        parser.add_argument(ignored, action="store_true")
+    return parser
 
 
 def main(argv: list[str]) -> int:
     """One process of it."""
-    chosen = build_parser().parse_args(argv)
-    if chosen.output_format == "stream-json" and not chosen.verbose:
+    options = build_parser().parse_args(argv)
+    if options.output_format == "stream-json" and not options.verbose:
         return _print_error("Error: When using --print, --output-format=stream-json requires --verbose")
-    prompt = chosen.prompt or sys.stdin.buffer.read().decode(errors="replace")
+    prompt = options.prompt or sys.stdin.buffer.read().decode(errors="replace")
     if not prompt.strip():
         return _print_error(
             "Error: Input must be provided either through stdin or as a prompt argument when using --print"
         )
-    talk = open_conversation(chosen)
-    claude = FakeClaude(chosen, talk, prompt)
-    return claude.live()
+    transcript = open_conversation(options)
+    claude = FakeClaude(options, transcript, prompt)
+    return claude.run()
 
 
-def open_conversation(chosen: argparse.Namespace) -> TranscriptFile:
+def open_conversation(options: argparse.Namespace) -> TranscriptFile:
     """The one that was asked for, or a new one; exits when it is not there, or somebody else's."""
     folder = claude_home() / "projects"
     here = folder / folder_slug(os.getcwd())
-    if chosen.session_id and not _is_uuid(chosen.session_id):
+    if options.session_id and not _is_uuid(options.session_id):
         sys.exit(_print_error("Error: Invalid session ID. Must be a valid UUID."))
-    if chosen.resume:
-        known = sorted(folder.glob(f"*/{chosen.resume}.jsonl")) if _is_uuid(chosen.resume) else []
+    if options.resume:
+        known = sorted(folder.glob(f"*/{options.resume}.jsonl")) if _is_uuid(options.resume) else []
         if not known:
-            sys.exit(_print_error(f"No conversation found with session ID: {chosen.resume}"))
-        if not chosen.fork_session:
+            sys.exit(_print_error(f"No conversation found with session ID: {options.resume}"))
+        if not options.fork_session:
             return TranscriptFile(known[0])
-        forked = TranscriptFile(here / f"{chosen.session_id or uuid4()}.jsonl")
+        forked = TranscriptFile(here / f"{options.session_id or uuid4()}.jsonl")
         forked.copy(TranscriptFile(known[0]))
         return forked
-    new = TranscriptFile(here / f"{chosen.session_id or uuid4()}.jsonl")
+    new = TranscriptFile(here / f"{options.session_id or uuid4()}.jsonl")
     if any(folder.glob(f"*/{new.id}.jsonl")):
         sys.exit(_print_error(f"Error: Session ID {new.id} is already in use."))
     return new
@@ -109,39 +109,41 @@ def open_conversation(chosen: argparse.Namespace) -> TranscriptFile:
 class FakeClaude:
     """One process; a tongue, and what becomes of it in the end."""
 
-    def __init__(self, chosen: argparse.Namespace, talk: TranscriptFile, prompt: str) -> None:
-        self.chosen = chosen
-        self.talk = talk
-        may = MODES[chosen.permission_mode]
-        allowed = frozenset(chosen.allowedTools.replace(" ", ",").split(","))
-        self.turn = FakeTurn(prompt, chosen.model, None if may is None else may | allowed)
-        self.turn.turns_max, self.turn.cost_max_usd = chosen.max_turns, chosen.max_budget_usd
-        self.actor = StepRunner(self)
-        self._before = talk.totals()
+    def __init__(self, options: argparse.Namespace, transcript: TranscriptFile, prompt: str) -> None:
+        self.options = options
+        self.transcript = transcript
+        may = MODES[options.permission_mode]
+        allowed = frozenset(options.allowedTools.replace(" ", ",").split(","))
+        self.turn = FakeTurn(prompt, options.model, None if may is None else may | allowed)
+        self.turn.turns_max, self.turn.cost_max_usd = options.max_turns, options.max_budget_usd
+        self.step_runner = StepRunner(self)
+        self._totals_before = transcript.totals()
         self._denials: list[dict[str, Any]] = []
-        self._told = (0, 0)
+        self._tokens_reported = (0, 0)
         self._results = 0
-        self._woken: tuple[int, str] | None = None
+        self._wakeup: tuple[int, str] | None = None
         self._structured: object = None
 
-    def live(self) -> int:
+    def run(self) -> int:
         """From the prompt to the exit code."""
-        signal.signal(signal.SIGTERM, lambda *_: self.actor.strike(lambda: self._end(128 + signal.SIGTERM)))
-        signal.signal(signal.SIGHUP, lambda *_: self.actor.strike(lambda: self._end(128 + signal.SIGHUP)))
-        signal.signal(signal.SIGINT, lambda *_: self.actor.strike(self._interrupted))
+        signal.signal(
+            signal.SIGTERM, lambda *_: self.step_runner.handle_signal(lambda: self._end(128 + signal.SIGTERM))
+        )
+        signal.signal(signal.SIGHUP, lambda *_: self.step_runner.handle_signal(lambda: self._end(128 + signal.SIGHUP)))
+        signal.signal(signal.SIGINT, lambda *_: self.step_runner.handle_signal(self._interrupted))
         prompt = self.turn.prompt
         while True:
-            self.talk.add("user", message={"role": "user", "content": prompt})
-            over = self.actor.act(prompt)
-            self._result(over)
-            if self._woken is None:
+            self.transcript.add("user", message={"role": "user", "content": prompt})
+            end = self.step_runner.run(prompt)
+            self._result(end)
+            if self._wakeup is None:
                 break
             # A result is not the end: it stays, and goes on when the time has come.
-            (delay_ms, prompt), self._woken = self._woken, None
+            (delay_ms, prompt), self._wakeup = self._wakeup, None
             threading.Event().wait(delay_ms / 1000)
-        if self.actor.lingers_ms is not None:
-            threading.Event().wait(self.actor.lingers_ms / 1000 or None)
-        return int(over.why != "done")
+        if self.step_runner.linger_ms is not None:
+            threading.Event().wait(self.step_runner.linger_ms / 1000 or None)
+        return int(end.why != "done")
 
     def _end(self, code: int) -> None:
         """Without another word."""
@@ -160,12 +162,12 @@ class FakeClaude:
     def begin(self) -> None:
         self._event(
             "system", subtype="init", cwd=os.getcwd(), tools=["Bash", "Edit", "Read", "ScheduleWakeup", "Write"],
-            mcp_servers=[], model=self.turn.model, permissionMode=self.chosen.permission_mode,
+            mcp_servers=[], model=self.turn.model, permissionMode=self.options.permission_mode,
             apiKeySource="none", claude_code_version=VERSION,
         )  # fmt: skip
 
     def say(self, text: str) -> None:
-        self.talk.add("assistant", message={"role": "assistant", "content": text})
+        self.transcript.add("assistant", message={"role": "assistant", "content": text})
         self._message({"type": "text", "text": text})
 
     def think(self, text: str) -> None:
@@ -176,17 +178,17 @@ class FakeClaude:
         use = self.call("TodoWrite", {"todos": todos})
         self.returned(use, "TodoWrite", "Todos have been modified successfully.", ok=True)
 
-    def call(self, tool: str, about: dict[str, Any]) -> str:
+    def call(self, tool: str, tool_input: dict[str, Any]) -> str:
         use = f"toolu_{uuid4().hex[:24]}"
-        self._message({"type": "tool_use", "id": use, "name": tool, "input": about})
+        self._message({"type": "tool_use", "id": use, "name": tool, "input": tool_input})
         return use
 
     def allowed(self, _use: str, tool: str) -> bool:
         return self.turn.allows(tool)
 
-    def denied(self, use: str, tool: str, about: dict[str, Any]) -> None:
+    def denied(self, use: str, tool: str, tool_input: dict[str, Any]) -> None:
         text = f"Claude requested permissions to use {tool}, but you haven't granted it yet."
-        self._denials.append({"tool_name": tool, "tool_use_id": use, "tool_input": about})
+        self._denials.append({"tool_name": tool, "tool_use_id": use, "tool_input": tool_input})
         self._event("system", subtype="permission_denied", tool_name=tool, tool_use_id=use, message=text)
         self.returned(use, tool, text, ok=False)
 
@@ -197,36 +199,36 @@ class FakeClaude:
         self._event("user", message={"role": "user", "content": [content]}, parent_tool_use_id=None)
 
     def wake(self, delay_ms: int, prompt: str) -> bool:
-        if "ScheduleWakeup" in self.chosen.disallowedTools:
+        if "ScheduleWakeup" in self.options.disallowedTools:
             self.denied(self.call("ScheduleWakeup", {}), "ScheduleWakeup", {})
             return False
         seconds = max(1, delay_ms // 1000)
-        about = {"delaySeconds": seconds, "reason": "there is something to wait for", "prompt": prompt}
-        use = self.call("ScheduleWakeup", about)
+        tool_input = {"delaySeconds": seconds, "reason": "there is something to wait for", "prompt": prompt}
+        use = self.call("ScheduleWakeup", tool_input)
         self.returned(use, "ScheduleWakeup", f"Next wakeup scheduled (in {seconds}s).", ok=True)
-        self._woken = (delay_ms, prompt)
+        self._wakeup = (delay_ms, prompt)
         return True
 
     def answer(self, value: object) -> None:
         self._structured = value
 
     def prompts(self) -> list[str]:
-        return self.talk.prompts()
+        return self.transcript.prompts()
 
     # ---- lines
 
     def _event(self, kind: str, **fields: object) -> None:
-        if self.chosen.output_format == "stream-json":
-            line = {"type": kind, **fields, "session_id": self.talk.id, "uuid": str(uuid4())}
+        if self.options.output_format == "stream-json":
+            line = {"type": kind, **fields, "session_id": self.transcript.id, "uuid": str(uuid4())}
             sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
             sys.stdout.flush()
 
     def _message(self, block: dict[str, Any], *, asks: bool = True) -> None:
         """Each asks the model once more, and tells what was spent since the one before."""
-        spent = self.turn.spent
+        spent = self.turn.spending
         spent.turns += asks
-        read, written = spent.input_tokens - self._told[0], spent.output_tokens - self._told[1]
-        self._told = (spent.input_tokens, spent.output_tokens)
+        read, written = spent.input_tokens - self._tokens_reported[0], spent.output_tokens - self._tokens_reported[1]
+        self._tokens_reported = (spent.input_tokens, spent.output_tokens)
         usage = {"input_tokens": read, "output_tokens": written, "cache_read_input_tokens": 0}
         message = {"id": f"msg_{uuid4().hex[:24]}", "type": "message", "role": "assistant", "model": self.turn.model}
         self._event(
@@ -235,32 +237,32 @@ class FakeClaude:
             parent_tool_use_id=None,
         )
 
-    def _result(self, over: TurnEnded) -> None:
-        spent = self.turn.spent
+    def _result(self, end: TurnEnded) -> None:
+        spent = self.turn.spending
         totals = {
-            "cost": self._before.get("cost", 0) + spent.cost_usd,
-            "read": self._before.get("read", 0) + spent.input_tokens,
-            "written": self._before.get("written", 0) + spent.output_tokens,
+            "cost": self._totals_before.get("cost", 0) + spent.cost_usd,
+            "read": self._totals_before.get("read", 0) + spent.input_tokens,
+            "written": self._totals_before.get("written", 0) + spent.output_tokens,
         }
-        self.talk.add("totals", totals=totals)
-        told = describe_failure(over)
-        for event in told.events:
+        self.transcript.add("totals", totals=totals)
+        failure = describe_failure(end)
+        for event in failure.events:
             self._event(**event)
         usage = {"input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens, "cache_read_input_tokens": 0}
         of_model = {"inputTokens": totals["read"], "outputTokens": totals["written"], "costUSD": totals["cost"]}
         result = {
-            "is_error": over.why != "done", "num_turns": spent.turns, "total_cost_usd": totals["cost"],
+            "is_error": end.why != "done", "num_turns": spent.turns, "total_cost_usd": totals["cost"],
             "usage": usage, "modelUsage": {self.turn.model: {**of_model, "cacheReadInputTokens": 0}},
             "permission_denials": self._denials, "duration_ms": 1, "result_index": self._results,
-            **told.result,
+            **failure.result,
         }  # fmt: skip
         if self._structured is not None:
             result["structured_output"] = self._structured
         self._results += 1
-        if self.chosen.output_format == "text":
+        if self.options.output_format == "text":
             sys.stdout.write(f"{result.get('result', '')}\n")
-        elif self.chosen.output_format == "json":
-            sys.stdout.write(json.dumps({"type": "result", "session_id": self.talk.id, **result}) + "\n")
+        elif self.options.output_format == "json":
+            sys.stdout.write(json.dumps({"type": "result", "session_id": self.transcript.id, **result}) + "\n")
         else:
             self._event("result", **result)
         sys.stdout.flush()

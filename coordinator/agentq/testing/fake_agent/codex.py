@@ -33,20 +33,20 @@ ERROR_MESSAGES = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags that matter, and those that are only taken."""
-    words = argparse.ArgumentParser(prog="standin --as codex exec", description=__doc__)
-    words.add_argument("--json", action="store_true")
-    words.add_argument("-m", "--model", default="standin-1")
-    words.add_argument("-s", "--sandbox", choices=SANDBOXES, default="read-only")
-    words.add_argument("-C", "--cd")
-    words.add_argument("-c", "--config", action="append", default=[])
-    words.add_argument("-o", "--output-last-message")
-    words.add_argument("--output-schema")
-    words.add_argument("--last", action="store_true")
-    words.add_argument("--dangerously-bypass-approvals-and-sandbox", dest="bypass", action="store_true")
-    for taken in ("--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules"):
-        words.add_argument(taken, action="store_true")
-    words.add_argument("words", nargs="*")
-    return words
+    parser = argparse.ArgumentParser(prog="standin --as codex exec", description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-m", "--model", default="standin-1")
+    parser.add_argument("-s", "--sandbox", choices=SANDBOXES, default="read-only")
+    parser.add_argument("-C", "--cd")
+    parser.add_argument("-c", "--config", action="append", default=[])
+    parser.add_argument("-o", "--output-last-message")
+    parser.add_argument("--output-schema")
+    parser.add_argument("--last", action="store_true")
+    parser.add_argument("--dangerously-bypass-approvals-and-sandbox", dest="bypass", action="store_true")
+    for ignored in ("--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules"):
+        parser.add_argument(ignored, action="store_true")
+    parser.add_argument("words", nargs="*")
+    return parser
 
 
 def main(argv: list[str]) -> int:
@@ -58,20 +58,20 @@ def main(argv: list[str]) -> int:
         sys.stderr.write("error: the stand-in only knows `exec`\n")
         return 2
     verb = argv[1] if argv[1:2] in (["resume"], ["fork"]) else ""
-    chosen = build_parser().parse_intermixed_args(argv[2:] if verb else argv[1:])
-    thread = chosen.words.pop(0) if verb and not chosen.last else ""
-    prompt = sys.stdin.read() if chosen.words in ([], ["-"]) else chosen.words[0]
+    options = build_parser().parse_intermixed_args(argv[2:] if verb else argv[1:])
+    thread = options.words.pop(0) if verb and not options.last else ""
+    prompt = sys.stdin.read() if options.words in ([], ["-"]) else options.words[0]
     if not prompt.strip():
         sys.stderr.write("No prompt provided via stdin.\n")
         return 1
-    if chosen.cd:
-        os.chdir(chosen.cd)
-    talk = open_conversation(verb, thread)
-    if talk is None:
+    if options.cd:
+        os.chdir(options.cd)
+    transcript = open_conversation(verb, thread)
+    if transcript is None:
         failed = f"thread/resume failed: no rollout found for thread id {thread}"
         sys.stderr.write(f"Error: thread/resume: {failed} (code -32600)\n")
         return 1
-    return FakeCodex(chosen, talk, prompt).live()
+    return FakeCodex(options, transcript, prompt).run()
 
 
 def open_conversation(verb: str, thread: str) -> TranscriptFile | None:
@@ -93,30 +93,30 @@ def open_conversation(verb: str, thread: str) -> TranscriptFile | None:
 class FakeCodex:
     """One process; a tongue, and what becomes of it in the end."""
 
-    def __init__(self, chosen: argparse.Namespace, talk: TranscriptFile, prompt: str) -> None:
-        self.chosen = chosen
-        self.talk = talk
-        sandbox = "danger-full-access" if chosen.bypass else chosen.sandbox
-        for setting in chosen.config:
+    def __init__(self, options: argparse.Namespace, transcript: TranscriptFile, prompt: str) -> None:
+        self.options = options
+        self.transcript = transcript
+        sandbox = "danger-full-access" if options.bypass else options.sandbox
+        for setting in options.config:
             name, _, value = setting.partition("=")
             if name == "sandbox_mode":
                 sandbox = value.strip('"')
-        self.turn = FakeTurn(prompt, chosen.model, frozenset() if sandbox == "read-only" else None)
-        self.actor = StepRunner(self)
-        self._before = talk.totals()
+        self.turn = FakeTurn(prompt, options.model, frozenset() if sandbox == "read-only" else None)
+        self.step_runner = StepRunner(self)
+        self._totals_before = transcript.totals()
         self._items = 0
         self._commands: dict[str, dict[str, Any]] = {}
 
-    def live(self) -> int:
+    def run(self) -> int:
         """From the prompt to the exit code."""
-        signal.signal(signal.SIGINT, lambda *_: self.actor.strike(lambda: self._end(signal.SIGINT)))
-        signal.signal(signal.SIGTERM, lambda *_: self.actor.strike(lambda: self._end(signal.SIGTERM)))
-        self.talk.add("user", message={"role": "user", "content": self.turn.prompt})
-        over = self.actor.act(self.turn.prompt)
-        self._ended(over)
-        if self.actor.lingers_ms is not None:
-            threading.Event().wait(self.actor.lingers_ms / 1000 or None)
-        return int(over.why != "done")
+        signal.signal(signal.SIGINT, lambda *_: self.step_runner.handle_signal(lambda: self._end(signal.SIGINT)))
+        signal.signal(signal.SIGTERM, lambda *_: self.step_runner.handle_signal(lambda: self._end(signal.SIGTERM)))
+        self.transcript.add("user", message={"role": "user", "content": self.turn.prompt})
+        end = self.step_runner.run(self.turn.prompt)
+        self._ended(end)
+        if self.step_runner.linger_ms is not None:
+            threading.Event().wait(self.step_runner.linger_ms / 1000 or None)
+        return int(end.why != "done")
 
     def _end(self, number: signal.Signals) -> None:
         sys.stdout.flush()
@@ -128,12 +128,12 @@ class FakeCodex:
     # ---- the tongue
 
     def begin(self) -> None:
-        self._event("thread.started", thread_id=self.talk.id[-36:])
+        self._event("thread.started", thread_id=self.transcript.id[-36:])
         self._event("turn.started")
 
     def say(self, text: str) -> None:
-        self.turn.spent.turns += 1
-        self.talk.add("assistant", message={"role": "assistant", "content": text})
+        self.turn.spending.turns += 1
+        self.transcript.add("assistant", message={"role": "assistant", "content": text})
         self._item("agent_message", text=text)
 
     def think(self, text: str) -> None:
@@ -142,10 +142,10 @@ class FakeCodex:
     def plan(self, items: list[str]) -> None:
         self._item("todo_list", items=[{"text": item, "completed": False} for item in items])
 
-    def call(self, tool: str, about: dict[str, Any]) -> str:
-        self.turn.spent.turns += 1
+    def call(self, tool: str, tool_input: dict[str, Any]) -> str:
+        self.turn.spending.turns += 1
         use = self._new_id()
-        self._commands[use] = _command_item(about)
+        self._commands[use] = _command_item(tool_input)
         if tool != "Write":
             self._event("item.started", item={"id": use, **self._commands[use]})
         return use
@@ -153,7 +153,7 @@ class FakeCodex:
     def allowed(self, _use: str, tool: str) -> bool:
         return self.turn.allows(tool)
 
-    def denied(self, use: str, _tool: str, _about: dict[str, Any]) -> None:
+    def denied(self, use: str, _tool: str, _tool_input: dict[str, Any]) -> None:
         """A sandbox refuses, and the turn goes on as if a command had failed."""
         denied = {"aggregated_output": "Read-only file system", "exit_code": 1, "status": "failed"}
         self._event("item.completed", item={"id": use, **self._commands.pop(use), **denied})
@@ -176,12 +176,12 @@ class FakeCodex:
         self.say(json.dumps(value))
 
     def prompts(self) -> list[str]:
-        return self.talk.prompts()
+        return self.transcript.prompts()
 
     # ---- lines
 
     def _event(self, kind: str, **fields: object) -> None:
-        if self.chosen.json:
+        if self.options.json:
             sys.stdout.write(json.dumps({"type": kind, **fields}, ensure_ascii=False) + "\n")
             sys.stdout.flush()
 
@@ -192,28 +192,28 @@ class FakeCodex:
         self._items += 1
         return f"item_{self._items - 1}"
 
-    def _ended(self, over: TurnEnded) -> None:
-        spent = self.turn.spent
-        read = self._before.get("read", 0) + spent.input_tokens
-        written = self._before.get("written", 0) + spent.output_tokens
-        self.talk.add("totals", totals={"read": read, "written": written})
-        if over.why == "done":
+    def _ended(self, end: TurnEnded) -> None:
+        spent = self.turn.spending
+        read = self._totals_before.get("read", 0) + spent.input_tokens
+        written = self._totals_before.get("written", 0) + spent.output_tokens
+        self.transcript.add("totals", totals={"read": read, "written": written})
+        if end.why == "done":
             usage = {"input_tokens": read, "cached_input_tokens": 0, "cache_write_input_tokens": 0}
             self._event("turn.completed", usage={**usage, "output_tokens": written, "reasoning_output_tokens": 0})
-            if self.chosen.output_last_message:
-                Path(self.chosen.output_last_message).write_text(over.text, encoding="utf-8")
-            if not self.chosen.json:
-                sys.stdout.write(f"{over.text}\n")
+            if self.options.output_last_message:
+                Path(self.options.output_last_message).write_text(end.text, encoding="utf-8")
+            if not self.options.json:
+                sys.stdout.write(f"{end.text}\n")
             return
-        message = over.text or ERROR_MESSAGES.get(over.why, over.why)
-        if over.until_ms is not None:
-            message = f"You’ve hit your usage limit. Upgrade to Pro or try again at {_format_moment(over.until_ms)}."
+        message = end.text or ERROR_MESSAGES.get(end.why, end.why)
+        if end.until_ms is not None:
+            message = f"You’ve hit your usage limit. Upgrade to Pro or try again at {_format_moment(end.until_ms)}."
         self._event("error", message=message)
         self._event("turn.failed", error={"message": message})
 
 
-def _command_item(about: dict[str, Any]) -> dict[str, Any]:
-    command = about.get("command") or f"write {about.get('file_path', '')}"
+def _command_item(tool_input: dict[str, Any]) -> dict[str, Any]:
+    command = tool_input.get("command") or f"write {tool_input.get('file_path', '')}"
     running = {"aggregated_output": "", "exit_code": None, "status": "in_progress"}
     return {"type": "command_execution", "command": command, **running}
 

@@ -35,38 +35,38 @@ END_ERRORS = {
 }
 
 
-def describe_failure(over: TurnEnded) -> FailureOutput:
+def describe_failure(end: TurnEnded) -> FailureOutput:
     """What is told of this end."""
-    if over.why in REQUEST_ERRORS:
-        return _describe_request_error(over)
-    if over.why in END_ERRORS:
-        subtype, reason, sentence = END_ERRORS[over.why]
-        return FailureOutput([], {"subtype": subtype, "terminal_reason": reason, "errors": [over.text or sentence]})
+    if end.why in REQUEST_ERRORS:
+        return _describe_request_error(end)
+    if end.why in END_ERRORS:
+        subtype, reason, sentence = END_ERRORS[end.why]
+        return FailureOutput([], {"subtype": subtype, "terminal_reason": reason, "errors": [end.text or sentence]})
     success = {"subtype": "success", "terminal_reason": "completed", "stop_reason": "end_turn"}
-    return FailureOutput([], {**success, "api_error_status": None, "result": over.text})
+    return FailureOutput([], {**success, "api_error_status": None, "result": end.text})
 
 
-def _describe_request_error(over: TurnEnded) -> FailureOutput:
+def _describe_request_error(end: TurnEnded) -> FailureOutput:
     """Claude calls it a success, with an error."""
-    status, mark, kind, text = REQUEST_ERRORS[over.why]
-    text = over.text or text
+    status, mark, kind, text = REQUEST_ERRORS[end.why]
+    text = end.text or text
     events: list[dict[str, Any]] = []
     marks: dict[str, Any] = {"api_error_status": status, "api_error_type": kind}
-    if over.until_ms is not None:
-        until_s = over.until_ms // 1000
+    if end.until_ms is not None:
+        until_s = end.until_ms // 1000
         limit = {"status": "rejected", "resetsAt": until_s, "rateLimitType": "five_hour", "isUsingOverage": False}
         events.append({"kind": "rate_limit_event", "rate_limit_info": limit})
         text = f"You've hit your 5-hour limit · resets {datetime.fromtimestamp(until_s, UTC):%-I:%M%p} (UTC)"
         text = text.replace("AM", "am").replace("PM", "pm")
         marks["api_error"] = "usage_limit_reached"
-    elif over.why not in ("context", "refused"):
+    elif end.why not in ("context", "refused"):
         retry = {"attempt": 1, "max_retries": 1, "retry_delay_ms": 500, "error_status": status, "error": mark}
         events.append({"kind": "system", "subtype": "api_retry", **retry})
-    stop = "refusal" if over.why == "refused" else "stop_sequence"
+    stop = "refusal" if end.why == "refused" else "stop_sequence"
     message = {"role": "assistant", "type": "message", "model": "<synthetic>", "stop_reason": stop}
-    said = {**message, "content": [{"type": "text", "text": text}], "usage": {"input_tokens": 0, "output_tokens": 0}}
-    events.append({"kind": "assistant", "message": said, "error": mark, "is_api_error_message": True, **marks})
-    reason = "prompt_too_long" if over.why == "context" else "api_error"
+    reply = {**message, "content": [{"type": "text", "text": text}], "usage": {"input_tokens": 0, "output_tokens": 0}}
+    events.append({"kind": "assistant", "message": reply, "error": mark, "is_api_error_message": True, **marks})
+    reason = "prompt_too_long" if end.why == "context" else "api_error"
     return FailureOutput(
         events, {"subtype": "success", "terminal_reason": reason, "stop_reason": stop, "result": text, **marks}
     )

@@ -22,14 +22,14 @@ class FakeTurn:
 
     prompt: str
     model: str = "standin-1"
-    may: frozenset[str] | None = frozenset()
+    allowed_tools: frozenset[str] | None = frozenset()
     """The tools that are allowed; None for all."""
     turns_max: int | None = None
     cost_max_usd: float | None = None
-    spent: FakeSpending = field(default_factory=FakeSpending)
+    spending: FakeSpending = field(default_factory=FakeSpending)
 
     def allows(self, tool: str) -> bool:
-        return self.may is None or tool in self.may
+        return self.allowed_tools is None or tool in self.allowed_tools
 
 
 class TurnEnded(Exception):
@@ -58,13 +58,13 @@ class AgentProtocol(Protocol):
 
     def plan(self, items: list[str]) -> None: ...
 
-    def call(self, tool: str, about: dict[str, Any]) -> str:
+    def call(self, tool: str, tool_input: dict[str, Any]) -> str:
         """Say that a tool is used; returns what to call this use."""
 
     def allowed(self, use: str, tool: str) -> bool:
         """Whether it may be; ask, where the language can."""
 
-    def denied(self, use: str, tool: str, about: dict[str, Any]) -> None: ...
+    def denied(self, use: str, tool: str, tool_input: dict[str, Any]) -> None: ...
 
     def returned(self, use: str, tool: str, text: str, *, ok: bool) -> None: ...
 

@@ -58,16 +58,16 @@ class ScriptStep:
 def parse_steps(prompt: str) -> Iterator[ScriptStep]:
     """What a prompt says. Lines that are only said belong together."""
     attempt = int(os.environ.get("AGENTQ_ATTEMPT") or 1)
-    said = list[str]()
+    spoken_lines = list[str]()
     for line in prompt.splitlines():
         found = _STEP_PATTERN.fullmatch(line.rstrip())
         if found is None:
-            said.append(line)
+            spoken_lines.append(line)
             continue
-        if text := "\n".join(said).strip():
+        if text := "\n".join(spoken_lines).strip():
             yield ScriptStep("SAY", text)
-        said = []
+        spoken_lines = []
         if found["attempt"] is None or int(found["attempt"]) == attempt:
             yield ScriptStep(found["word"], found["rest"] or "")
-    if text := "\n".join(said).strip():
+    if text := "\n".join(spoken_lines).strip():
         yield ScriptStep("SAY", text)

@@ -34,47 +34,47 @@ END_REASONS = {
 class StepRunner:
     """One process' work."""
 
-    def __init__(self, tongue: AgentProtocol) -> None:
-        self.tongue = tongue
-        self.turn = tongue.turn
-        self.lingers_ms: int | None = None
+    def __init__(self, protocol: AgentProtocol) -> None:
+        self.protocol = protocol
+        self.turn = protocol.turn
+        self.linger_ms: int | None = None
         """How long it stays after its end; 0 is for ever."""
         self.interrupted = threading.Event()
         """Somebody took the turn back; what waits is over at once."""
         self.tool: subprocess.Popen[bytes] | None = None
-        self._starting = False
-        self._end: Callable[[], None] | None = None
-        self._said = ""
+        self._is_starting_tool = False
+        self._end_process: Callable[[], None] | None = None
+        self._last_text = ""
 
-    def act(self, prompt: str) -> TurnEnded:
+    def run(self, prompt: str) -> TurnEnded:
         """All of a prompt; returns how it ended."""
         try:
-            self._act(prompt)
+            self._run_steps(prompt)
         except TurnEnded as over:
             return over
-        return TurnEnded("done", self._said)
+        return TurnEnded("done", self._last_text)
 
-    def _act(self, prompt: str) -> None:
-        todo = list(parse_steps(prompt))
-        if todo and todo[0].word == "SILENT":
+    def _run_steps(self, prompt: str) -> None:
+        steps = list(parse_steps(prompt))
+        if steps and steps[0].word == "SILENT":
             self._wait(None)
-        self.tongue.begin()
-        for step in todo:
+        self.protocol.begin()
+        for step in steps:
             if self.interrupted.is_set():
                 raise TurnEnded("interrupted")
-            self._do(step)
-            self._mind_budgets()
-        if not self._said:
+            self._run_step(step)
+            self._check_budgets()
+        if not self._last_text:
             self._say("Done.")
 
-    def _do(self, step: ScriptStep) -> None:
+    def _run_step(self, step: ScriptStep) -> None:
         if why := END_REASONS.get(step.word):
             raise TurnEnded(why, step.rest)
-        doing: Callable[[str], None] = getattr(self, f"_{step.word.lower()}")
-        doing(step.rest)
+        method: Callable[[str], None] = getattr(self, f"_{step.word.lower()}")
+        method(step.rest)
 
-    def _mind_budgets(self) -> None:
-        spent = self.turn.spent
+    def _check_budgets(self) -> None:
+        spent = self.turn.spending
         if self.turn.turns_max is not None and spent.turns > self.turn.turns_max:
             raise TurnEnded("turns")
         if self.turn.cost_max_usd is not None and spent.cost_usd > self.turn.cost_max_usd:
@@ -87,27 +87,27 @@ class StepRunner:
     # ---- words
 
     def _say(self, text: str) -> None:
-        self._said = text
-        self.tongue.say(text)
+        self._last_text = text
+        self.protocol.say(text)
 
     def _think(self, text: str) -> None:
-        self.tongue.think(text)
+        self.protocol.think(text)
 
     def _plan(self, items: str) -> None:
-        self.tongue.plan([item.strip() for item in items.split(";") if item.strip()])
+        self.protocol.plan([item.strip() for item in items.split(";") if item.strip()])
 
     def _model(self, _rest: str) -> None:
         self._say(self.turn.model)
 
     def _answer(self, text: str) -> None:
-        self.tongue.answer(json.loads(text))
+        self.protocol.answer(json.loads(text))
 
     def _tell(self, what: str) -> None:
         what, _, name = what.partition(" ")
         seen: dict[str, Callable[[], object]] = {
             "args": lambda: sys.argv[1:],
             "cwd": os.getcwd,
-            "prompts": lambda: len(self.tongue.prompts()),
+            "prompts": lambda: len(self.protocol.prompts()),
             "env": lambda: os.environ.get(name) if name else sorted(os.environ),
             "open": lambda: sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in _open_descriptors()),
         }
@@ -129,17 +129,17 @@ class StepRunner:
     # ---- spending
 
     def _cost(self, dollars: str) -> None:
-        self.turn.spent.cost_usd += float(dollars)
+        self.turn.spending.cost_usd += float(dollars)
 
     def _tokens(self, counts: str) -> None:
         read, _, written = counts.partition(" ")
-        self.turn.spent.input_tokens += int(read)
-        self.turn.spent.output_tokens += int(written or 0)
+        self.turn.spending.input_tokens += int(read)
+        self.turn.spending.output_tokens += int(written or 0)
 
     def _turns(self, count: str) -> None:
         for number in range(int(count)):
-            self.tongue.say(f"Turn {number + 1} of {count}.")
-            self._mind_budgets()
+            self.protocol.say(f"Turn {number + 1} of {count}.")
+            self._check_budgets()
 
     # ---- tools
 
@@ -155,11 +155,11 @@ class StepRunner:
         self._use("Write", {"file_path": path, "content": text}, write)
 
     def _run(self, command: str) -> None:
-        self._use("Bash", {"command": command}, lambda: self._ran(command))
+        self._use("Bash", {"command": command}, lambda: self._run_tool(command))
 
-    def _ran(self, command: str) -> tuple[str, bool]:
+    def _run_tool(self, command: str) -> tuple[str, bool]:
         """A session of its own: whoever kills only the agent leaves it running."""
-        with self._started(command) as tool:
+        with self._start_tool(command) as tool:
             if self.interrupted.is_set():
                 self.end_tool()
             text = tool.communicate()[0].decode(errors="replace")
@@ -168,44 +168,44 @@ class StepRunner:
             raise TurnEnded("interrupted")
         return (f"Exit code {code}\n{text}", False) if code else (text, True)
 
-    def _started(self, command: str) -> subprocess.Popen[bytes]:
+    def _start_tool(self, command: str) -> subprocess.Popen[bytes]:
         """It runs before it has a name here: a signal that comes meanwhile has to wait for that."""
-        self._starting = True
+        self._is_starting_tool = True
         try:
             self.tool = subprocess.Popen(
                 ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
         finally:
-            self._starting = False
-            if self._end is not None:
-                self.strike(self._end)
+            self._is_starting_tool = False
+            if self._end_process is not None:
+                self.handle_signal(self._end_process)
         return self.tool
 
     def _ask(self, tool: str) -> None:
-        about = {"command": tool}
-        use = self.tongue.call(tool, about)
-        if self.tongue.allowed(use, tool):
-            self.tongue.returned(use, tool, "", ok=True)
+        tool_input = {"command": tool}
+        use = self.protocol.call(tool, tool_input)
+        if self.protocol.allowed(use, tool):
+            self.protocol.returned(use, tool, "", ok=True)
             self._say(f"{tool} is allowed.")
         else:
-            self.tongue.denied(use, tool, about)
+            self.protocol.denied(use, tool, tool_input)
             self._say(f"{tool} is not allowed.")
 
     def _deny(self, tool: str) -> None:
-        about = {"command": tool}
-        self.tongue.denied(self.tongue.call(tool, about), tool, about)
+        tool_input = {"command": tool}
+        self.protocol.denied(self.protocol.call(tool, tool_input), tool, tool_input)
 
-    def _use(self, tool: str, about: dict[str, Any], work: Callable[[], tuple[str, bool]]) -> None:
-        use = self.tongue.call(tool, about)
-        if not self.tongue.allowed(use, tool):
-            self.tongue.denied(use, tool, about)
+    def _use(self, tool: str, tool_input: dict[str, Any], work: Callable[[], tuple[str, bool]]) -> None:
+        use = self.protocol.call(tool, tool_input)
+        if not self.protocol.allowed(use, tool):
+            self.protocol.denied(use, tool, tool_input)
             return
         try:
             text, ok = work()
         except OSError as error:
             text, ok = str(error), False
-        self.tongue.returned(use, tool, text, ok=ok)
+        self.protocol.returned(use, tool, text, ok=ok)
 
     # ---- time, and its end
 
@@ -219,11 +219,11 @@ class StepRunner:
         self._wait(None)
 
     def _linger(self, duration: str) -> None:
-        self.lingers_ms = parse_duration_ms(duration) if duration else 0
+        self.linger_ms = parse_duration_ms(duration) if duration else 0
 
     def _wake(self, rest: str) -> None:
         duration, _, prompt = rest.partition(" ")
-        if self.tongue.wake(parse_duration_ms(duration), prompt):
+        if self.protocol.wake(parse_duration_ms(duration), prompt):
             self._say("I shall go on later.")
 
     def _limit(self, duration: str) -> None:
@@ -247,10 +247,10 @@ class StepRunner:
         )
         self._say(f"I leave process {child.pid} behind.")
 
-    def strike(self, end: Callable[[], None]) -> None:
+    def handle_signal(self, end: Callable[[], None]) -> None:
         """A signal: the tool goes, and the process after it."""
-        self._end = end
-        if not self._starting:
+        self._end_process = end
+        if not self._is_starting_tool:
             self.end_tool()
             end()
 

@@ -25,16 +25,16 @@ class TranscriptFile:
         """All of it; a last line that was cut off by a crash is passed over."""
         if not self.file.exists():
             return []
-        whole = self.file.read_text(encoding="utf-8").rpartition("\n")[0]
-        return [json.loads(line) for line in whole.splitlines()]
+        complete = self.file.read_text(encoding="utf-8").rpartition("\n")[0]
+        return [json.loads(line) for line in complete.splitlines()]
 
     def prompts(self) -> list[str]:
         return [line["message"]["content"] for line in self.lines() if line["type"] == "user"]
 
     def totals(self) -> Mapping[str, float]:
         """What has been spent in all of it."""
-        told = [line["totals"] for line in self.lines() if line["type"] == "totals"]
-        return told[-1] if told else {}
+        totals = [line["totals"] for line in self.lines() if line["type"] == "totals"]
+        return totals[-1] if totals else {}
 
     def add(self, kind: str, **fields: object) -> None:
         """Append a line, whole or not at all."""

@@ -20,22 +20,24 @@ INPUT_TOKENS, OUTPUT_TOKENS = 1000, 100
 STOP_REASONS = {"end": "end_turn", "refusal": "refusal", "length": "max_tokens"}
 
 
-def conversation(body: dict[str, Any]) -> ModelConversation:
+def parse_conversation(body: dict[str, Any]) -> ModelConversation:
     """What was sent."""
-    said = []
+    messages = []
     for message in body.get("messages", []):
         blocks = message["content"] if isinstance(message["content"], list) else [{"text": message["content"]}]
         results = sum(block.get("type") == "tool_result" for block in blocks)
-        said.append(ChatMessage(message["role"] == "user", message_text(blocks), results))
-    prompts, done = extract_prompts(said)
+        messages.append(ChatMessage(message["role"] == "user", message_text(blocks), results))
+    prompts, done = extract_prompts(messages)
     tools = tuple(tool.get("name", "") for tool in body.get("tools", []))
     return ModelConversation(prompts, done, tools, message_text(body.get("system", "")), str(body.get("model")))
 
 
-def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -> Iterator[tuple[float, bytes]]:
+def stream_answer(
+    answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
+) -> Iterator[tuple[float, bytes]]:
     """Seconds to wait, and what to send then."""
     usage = {"input_tokens": INPUT_TOKENS, "output_tokens": 1, "cache_read_input_tokens": 0}
-    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": talk.model}
+    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": conversation.model}
     yield 0, _format_event("message_start", message={**message, "content": [], "stop_reason": None, "usage": usage})
     if isinstance(answer, ToolUse):
         block: dict[str, object] = {"type": "tool_use", "id": f"toolu_{number}", "name": answer.tool, "input": {}}
@@ -56,7 +58,7 @@ def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -
     yield 0, _format_event("message_stop")
 
 
-def whole(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -> dict[str, Any]:
+def build_answer(answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int) -> dict[str, Any]:
     """The same at once."""
     if isinstance(answer, ToolUse):
         content = {"type": "tool_use", "id": f"toolu_{number}", "name": answer.tool, "input": answer.input}
@@ -64,7 +66,7 @@ def whole(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) ->
         content = {"type": "text", "text": answer.text}
     usage = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS}
     stop = "tool_use" if isinstance(answer, ToolUse) else STOP_REASONS[answer.stop]
-    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": talk.model}
+    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": conversation.model}
     return {**message, "content": [content], "stop_reason": stop, "stop_sequence": None, "usage": usage}
 
 
@@ -79,14 +81,14 @@ ERRORS = {
 }
 
 
-def refusal(answer: ErrorAnswer) -> HttpReply:
+def build_error(answer: ErrorAnswer) -> HttpReply:
     """An error, as the service tells it."""
     status, kind, message = ERRORS[answer.why]
     headers = {"retry-after": str(answer.after_s)} if answer.after_s else {}
     if answer.why == "quota":
-        told = {"status": "rejected", "reset": str(quota_reset_s(answer)), "representative-claim": "five_hour"}
-        headers |= {f"anthropic-ratelimit-unified-{name}": value for name, value in told.items()}
-        headers |= {"anthropic-ratelimit-unified-5h-reset": told["reset"]}
+        limit = {"status": "rejected", "reset": str(quota_reset_s(answer)), "representative-claim": "five_hour"}
+        headers |= {f"anthropic-ratelimit-unified-{name}": value for name, value in limit.items()}
+        headers |= {"anthropic-ratelimit-unified-5h-reset": limit["reset"]}
     return HttpReply(status, {"type": "error", "error": {"type": kind, "message": message}}, headers)
 
 

@@ -24,20 +24,22 @@ USAGE = {
 FINISH_REASONS = {"end": "STOP", "refusal": "SAFETY", "length": "MAX_TOKENS"}
 
 
-def conversation(body: dict[str, Any]) -> ModelConversation:
+def parse_conversation(body: dict[str, Any]) -> ModelConversation:
     """What was sent. The model is in the path; whoever has read that puts it here."""
-    said = []
+    messages = []
     for content in body.get("contents", []):
         parts = content.get("parts", [])
         results = sum("functionResponse" in part for part in parts)
-        said.append(ChatMessage(content.get("role", "user") == "user", message_text(parts), results))
-    prompts, done = extract_prompts(said)
+        messages.append(ChatMessage(content.get("role", "user") == "user", message_text(parts), results))
+    prompts, done = extract_prompts(messages)
     offered = [each for tool in body.get("tools") or [] for each in tool.get("functionDeclarations", [])]
     system = message_text((body.get("systemInstruction") or {}).get("parts", []))
     return ModelConversation(prompts, done, tuple(each["name"] for each in offered), system, str(body.get("model")))
 
 
-def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -> Iterator[tuple[float, bytes]]:
+def stream_answer(
+    answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
+) -> Iterator[tuple[float, bytes]]:
     """Seconds to wait, and what to send then."""
     if isinstance(answer, TextAnswer):
         words = split_words(answer.text)
@@ -50,10 +52,10 @@ def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -
             format_sse({**_candidate({"text": words[-1]}, FINISH_REASONS[answer.stop]), "usageMetadata": USAGE}),
         )
         return
-    yield 0, format_sse(whole(answer, talk, number))
+    yield 0, format_sse(build_answer(answer, conversation, number))
 
 
-def whole(answer: TextAnswer | ToolUse, _talk: ModelConversation, _number: int) -> dict[str, Any]:
+def build_answer(answer: TextAnswer | ToolUse, _talk: ModelConversation, _number: int) -> dict[str, Any]:
     """The same at once."""
     if isinstance(answer, ToolUse):
         part: dict[str, Any] = {"functionCall": {"name": answer.tool, "args": answer.input}}
@@ -79,7 +81,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-def refusal(answer: ErrorAnswer) -> HttpReply:
+def build_error(answer: ErrorAnswer) -> HttpReply:
     """An error, as the service tells it."""
     status, kind, message = ERRORS[answer.why]
     error: dict[str, Any] = {"code": status, "status": kind, "message": message}

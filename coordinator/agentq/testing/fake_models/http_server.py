@@ -43,7 +43,7 @@ class FakeModelServer:
     """A model service on a loopback port: `with FakeModelServer() as models:`."""
 
     def __init__(self, port: int = 0, record: Path | None = None) -> None:
-        self.asked: deque[ModelRequest] = deque(maxlen=REQUESTS_KEPT)
+        self.requests: deque[ModelRequest] = deque(maxlen=REQUESTS_KEPT)
         """What it was asked, the newest last; and in the file `record`, a line of JSON each."""
         self.stopping = threading.Event()
         self._record = record
@@ -79,22 +79,22 @@ class FakeModelServer:
 
     # ---- for the threads that answer
 
-    def note(self, asked: ModelRequest) -> int:
+    def record(self, request: ModelRequest) -> int:
         """Write a request down; returns its number."""
         with self._lock:
-            self.asked.append(asked)
+            self.requests.append(request)
             self._number += 1
             if self._record:
                 with self._record.open("a") as file:
-                    file.write(json.dumps(asdict(asked)) + "\n")
+                    file.write(json.dumps(asdict(request)) + "\n")
             return self._number
 
-    def refusals(self, talk: ModelConversation, *, one_more: bool = False) -> int:
+    def count_refusals(self, conversation: ModelConversation, *, one_more: bool = False) -> int:
         """How often a prompt was refused. What an agent asks for itself, a title for instance, is counted apart: it
         comes without tools."""
         with self._lock:
-            self._refused[talk.prompt, bool(talk.tools)] += one_more
-            return self._refused[talk.prompt, bool(talk.tools)]
+            self._refused[conversation.prompt, bool(conversation.tools)] += one_more
+            return self._refused[conversation.prompt, bool(conversation.tools)]
 
 
 class _HttpServer(ThreadingHTTPServer):
@@ -154,25 +154,36 @@ class _RequestHandler(BaseHTTPRequestHandler):
         models = self.server.models
         if in_path := re.search(r"/models/([^:/]+):", self.path):
             body.setdefault("model", in_path[1])
-        talk = dialect.conversation(body)
-        talk = replace(talk, refused=models.refusals(talk))
-        number = models.note(self._asked(talk))
-        found = choose_answer(talk)
+        conversation = dialect.parse_conversation(body)
+        conversation = replace(conversation, refused=models.count_refusals(conversation))
+        number = models.record(self._describe_request(conversation))
+        found = choose_answer(conversation)
         if isinstance(found, ErrorAnswer):
-            models.refusals(talk, one_more=True)
-            self._reply(dialect.refusal(found))
+            models.count_refusals(conversation, one_more=True)
+            self._reply(dialect.build_error(found))
         elif isinstance(found, NoAnswer):
             models.stopping.wait()
             self.close_connection = True
         elif body.get("stream") or "stream" in self.path:
-            self._stream(dialect.stream(found, talk, number), broken=isinstance(found, TextAnswer) and found.cut)
+            self._stream(
+                dialect.stream_answer(found, conversation, number), broken=isinstance(found, TextAnswer) and found.cut
+            )
         else:
-            self._reply(HttpReply(200, dialect.whole(found, talk, number)))
+            self._reply(HttpReply(200, dialect.build_answer(found, conversation, number)))
 
-    def _asked(self, talk: ModelConversation) -> ModelRequest:
+    def _describe_request(self, conversation: ModelConversation) -> ModelRequest:
         key = next((self.headers[name] for name in KEY_HEADERS if self.headers[name]), "").removeprefix("Bearer ")
-        count = len(talk.prompts)
-        return ModelRequest(self.path, talk.model, key, talk.prompt, count, talk.done, talk.scenario[0], talk.tools)
+        count = len(conversation.prompts)
+        return ModelRequest(
+            self.path,
+            conversation.model,
+            key,
+            conversation.prompt,
+            count,
+            conversation.done,
+            conversation.scenario[0],
+            conversation.tools,
+        )
 
     def _stream(self, events: Iterator[tuple[float, bytes]], *, broken: bool) -> None:
         """In chunks; one that breaks never says that it is over."""

@@ -25,23 +25,23 @@ class HttpReply:
 class ChatMessage:
     """One message of a conversation."""
 
-    asks: bool
+    is_users: bool
     """It is the user's; not the model's, nor the agent's own."""
     text: str
     results: int = 0
     """How many results of tools are in it."""
 
 
-def extract_prompts(said: Iterable[ChatMessage]) -> tuple[tuple[str, ...], int]:
+def extract_prompts(messages: Iterable[ChatMessage]) -> tuple[tuple[str, ...], int]:
     """All that was asked, and how many tools were used since the newest of it.
 
     What agents put in of their own beside the user's words stands in tags, and is passed over.
     """
     prompts, done = list[str](), 0
-    for message in said:
+    for message in messages:
         done += message.results
         text = _CONTEXT_PATTERN.sub("", message.text).strip()
-        if message.asks and text and not message.results:
+        if message.is_users and text and not message.results:
             prompts.append(text)
             done = 0
     return tuple(prompts), done

@@ -56,5 +56,5 @@ def _start_name_server() -> None:
 
 def _answer_nxdomain(server: socket.socket) -> None:
     while True:
-        asked, whom = server.recvfrom(4096)
-        server.sendto(asked[:2] + NXDOMAIN_FLAGS + asked[4:6] + bytes(6) + asked[12:], whom)
+        query, address = server.recvfrom(4096)
+        server.sendto(query[:2] + NXDOMAIN_FLAGS + query[4:6] + bytes(6) + query[12:], address)

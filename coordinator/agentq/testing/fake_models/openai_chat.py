@@ -26,14 +26,14 @@ USAGE = {
 FINISH_REASONS = {"end": "stop", "refusal": "content_filter", "length": "length"}
 
 
-def conversation(body: dict[str, Any]) -> ModelConversation:
+def parse_conversation(body: dict[str, Any]) -> ModelConversation:
     """What was sent."""
     messages = body.get("messages", [])
-    said = [
+    chat_messages = [
         ChatMessage(each["role"] == "user", message_text(each.get("content")), int(each["role"] == "tool"))
         for each in messages
     ]
-    prompts, done = extract_prompts(said)
+    prompts, done = extract_prompts(chat_messages)
     tools = tuple(tool.get("function", {}).get("name", "") for tool in body.get("tools") or [])
     system = "\n".join(
         message_text(each.get("content")) for each in messages if each["role"] in ("system", "developer")
@@ -41,9 +41,11 @@ def conversation(body: dict[str, Any]) -> ModelConversation:
     return ModelConversation(prompts, done, tools, system, str(body.get("model")))
 
 
-def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -> Iterator[tuple[float, bytes]]:
+def stream_answer(
+    answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
+) -> Iterator[tuple[float, bytes]]:
     """Seconds to wait, and what to send then."""
-    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 0, "model": talk.model}
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 0, "model": conversation.model}
 
     def chunk(delta: dict[str, Any], finish: str | None = None, **fields: object) -> bytes:
         return format_sse({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **fields})
@@ -62,7 +64,7 @@ def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -
     yield 0, b"data: [DONE]\n\n"
 
 
-def whole(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -> dict[str, Any]:
+def build_answer(answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int) -> dict[str, Any]:
     """The same at once."""
     message: dict[str, Any] = {"role": "assistant", "content": None}
     if isinstance(answer, ToolUse):
@@ -72,7 +74,7 @@ def whole(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) ->
         message["content"] = answer.text
         finish = FINISH_REASONS[answer.stop]
     choice = {"index": 0, "message": message, "finish_reason": finish}
-    head = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 0, "model": talk.model}
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 0, "model": conversation.model}
     return {**head, "choices": [choice], "usage": USAGE}
 
 
@@ -81,6 +83,6 @@ def _tool_call(answer: ToolUse, number: int) -> dict[str, Any]:
     return {"id": f"call_{number}", "type": "function", "function": function}
 
 
-def refusal(answer: ErrorAnswer) -> HttpReply:
+def build_error(answer: ErrorAnswer) -> HttpReply:
     """An error, as the service tells it: the same as in the newer dialect."""
-    return openai_responses.refusal(answer)
+    return openai_responses.build_error(answer)

@@ -25,11 +25,11 @@ USAGE = {
 }
 
 
-def conversation(body: dict[str, Any]) -> ModelConversation:
+def parse_conversation(body: dict[str, Any]) -> ModelConversation:
     """What was sent."""
     sent = body.get("input", [])
-    said = [_chat_message(item) for item in sent] if isinstance(sent, list) else [ChatMessage(True, str(sent))]
-    prompts, done = extract_prompts(said)
+    messages = [_chat_message(item) for item in sent] if isinstance(sent, list) else [ChatMessage(True, str(sent))]
+    prompts, done = extract_prompts(messages)
     tools = tuple(tool.get("name") or tool.get("type", "") for tool in body.get("tools", []))
     system = f"{body.get('instructions') or ''}\n{json.dumps(sent)}".replace("\\n", "\n")
     return ModelConversation(prompts, done, tools, system, str(body.get("model")))
@@ -43,9 +43,11 @@ def _chat_message(item: dict[str, Any]) -> ChatMessage:
     )
 
 
-def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -> Iterator[tuple[float, bytes]]:
+def stream_answer(
+    answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
+) -> Iterator[tuple[float, bytes]]:
     """Seconds to wait, and what to send then."""
-    response = {"id": f"resp_{number}", "object": "response", "model": talk.model, "output": []}
+    response = {"id": f"resp_{number}", "object": "response", "model": conversation.model, "output": []}
     yield 0, _format_event("response.created", response={**response, "status": "in_progress"})
     if isinstance(answer, ToolUse):
         item = _tool_call(answer, number)
@@ -71,10 +73,16 @@ def stream(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -
     yield 0, _format_event("response.completed", response=ended)
 
 
-def whole(answer: TextAnswer | ToolUse, talk: ModelConversation, number: int) -> dict[str, Any]:
+def build_answer(answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int) -> dict[str, Any]:
     """The same at once."""
     item = _tool_call(answer, number) if isinstance(answer, ToolUse) else _text_item(answer.text, number)
-    return {"id": f"resp_{number}", "status": "completed", "model": talk.model, "output": [item], "usage": USAGE}
+    return {
+        "id": f"resp_{number}",
+        "status": "completed",
+        "model": conversation.model,
+        "output": [item],
+        "usage": USAGE,
+    }
 
 
 def _tool_call(answer: ToolUse, number: int) -> dict[str, Any]:
@@ -98,7 +106,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-def refusal(answer: ErrorAnswer) -> HttpReply:
+def build_error(answer: ErrorAnswer) -> HttpReply:
     """An error, as the service tells it."""
     status, kind, message = ERRORS[answer.why]
     error: dict[str, Any] = {"type": kind, "code": kind, "message": message}

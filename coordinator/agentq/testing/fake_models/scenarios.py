@@ -85,73 +85,75 @@ class NoAnswer:
 ModelAnswer = TextAnswer | ToolUse | ErrorAnswer | NoAnswer
 
 
-def choose_answer(talk: ModelConversation) -> ModelAnswer:
+def choose_answer(conversation: ModelConversation) -> ModelAnswer:
     """What the model does next."""
-    word, argument = talk.scenario
-    return SCENARIOS.get(word, _unknown_scenario)(talk, argument)
+    word, argument = conversation.scenario
+    return SCENARIOS.get(word, _unknown_scenario)(conversation, argument)
 
 
-def _unknown_scenario(talk: ModelConversation, _argument: str) -> ModelAnswer:
-    return TextAnswer(f"There is no scenario {talk.scenario[0]}. These are: {', '.join(SCENARIOS)}.")
+def _unknown_scenario(conversation: ModelConversation, _argument: str) -> ModelAnswer:
+    return TextAnswer(f"There is no scenario {conversation.scenario[0]}. These are: {', '.join(SCENARIOS)}.")
 
 
-def _text(talk: ModelConversation, argument: str) -> ModelAnswer:
-    return TextAnswer(argument or f"Prompt {len(talk.prompts)} was: {talk.prompt.strip()[:200]}")
+def _text(conversation: ModelConversation, argument: str) -> ModelAnswer:
+    return TextAnswer(argument or f"Prompt {len(conversation.prompts)} was: {conversation.prompt.strip()[:200]}")
 
 
-def _tool(talk: ModelConversation, path: str) -> ModelAnswer:
+def _tool(conversation: ModelConversation, path: str) -> ModelAnswer:
     path = path or "made.txt"
-    return TextAnswer(f"I wrote {path}.") if talk.done else _write_file(talk, path)
+    return TextAnswer(f"I wrote {path}.") if conversation.done else _write_file(conversation, path)
 
 
-def _shell(talk: ModelConversation, command: str) -> ModelAnswer:
-    return TextAnswer("I ran it.") if talk.done else _run_command(talk, command or "true")
+def _shell(conversation: ModelConversation, command: str) -> ModelAnswer:
+    return TextAnswer("I ran it.") if conversation.done else _run_command(conversation, command or "true")
 
 
-def _toolloop(talk: ModelConversation, times: str) -> ModelAnswer:
-    if times and talk.done >= int(times):
-        return TextAnswer(f"I used it {talk.done} times.")
-    return _write_file(talk, f"made-{talk.done}.txt")
+def _toolloop(conversation: ModelConversation, times: str) -> ModelAnswer:
+    if times and conversation.done >= int(times):
+        return TextAnswer(f"I used it {conversation.done} times.")
+    return _write_file(conversation, f"made-{conversation.done}.txt")
 
 
-def _toolsleep(talk: ModelConversation, seconds: str) -> ModelAnswer:
+def _toolsleep(conversation: ModelConversation, seconds: str) -> ModelAnswer:
     """Whoever goes on after an interruption is not put to sleep again."""
-    if len(talk.prompts) > 1:
-        return TextAnswer(f"I go on, with prompt {len(talk.prompts)}.")
+    if len(conversation.prompts) > 1:
+        return TextAnswer(f"I go on, with prompt {len(conversation.prompts)}.")
     # Claude refuses a plain `sleep`.
     return (
-        TextAnswer("I slept.") if talk.done else _run_command(talk, f"timeout {int(seconds or 600)} tail -f /dev/null")
+        TextAnswer("I slept.")
+        if conversation.done
+        else _run_command(conversation, f"timeout {int(seconds or 600)} tail -f /dev/null")
     )
 
 
-def _wakeup(talk: ModelConversation, argument: str) -> ModelAnswer:
-    if talk.done or "ScheduleWakeup" not in talk.tools:
+def _wakeup(conversation: ModelConversation, argument: str) -> ModelAnswer:
+    if conversation.done or "ScheduleWakeup" not in conversation.tools:
         return TextAnswer("I shall go on later.")
     seconds, _, prompt = argument.partition(" ")
-    asked = {
+    arguments = {
         "delaySeconds": int(seconds or 60),
         "reason": "the build needs a while",
         "prompt": prompt or "Go on: SCN:text It is done.",
     }
-    return ToolUse("ScheduleWakeup", asked)
+    return ToolUse("ScheduleWakeup", arguments)
 
 
-def _slow(_talk: ModelConversation, seconds: str) -> ModelAnswer:
+def _slow(_conversation: ModelConversation, seconds: str) -> ModelAnswer:
     return TextAnswer("one two three four five six seven eight nine ten", pause_s=float(seconds or 3) / 10)
 
 
 def _error_scenario(why: str, after_s: int = 0) -> Callable[[ModelConversation, str], ModelAnswer]:
     """`SCN:429 2` refuses twice and then answers; without a number, always."""
 
-    def refuse(talk: ModelConversation, times: str) -> ModelAnswer:
-        if times and talk.refused >= int(times):
-            return TextAnswer(f"I was let in after {talk.refused} refusals.")
+    def refuse(conversation: ModelConversation, times: str) -> ModelAnswer:
+        if times and conversation.refused >= int(times):
+            return TextAnswer(f"I was let in after {conversation.refused} refusals.")
         return ErrorAnswer(why, after_s)
 
     return refuse
 
 
-def _quota(_talk: ModelConversation, seconds: str) -> ModelAnswer:
+def _quota(_conversation: ModelConversation, seconds: str) -> ModelAnswer:
     return ErrorAnswer("quota", int(seconds or FIVE_HOURS_S))
 
 
@@ -203,18 +205,18 @@ SHELLS: dict[str, Callable[[str], dict[str, object]]] = {
 }
 
 
-def _write_file(talk: ModelConversation, path: str) -> ModelAnswer:
-    found = FOLDER_PATTERN.search(talk.system) or FOLDER_PATTERN.search("\n".join(talk.prompts))
-    whole = str(PurePosixPath(found[1]) / path) if found else path
+def _write_file(conversation: ModelConversation, path: str) -> ModelAnswer:
+    found = FOLDER_PATTERN.search(conversation.system) or FOLDER_PATTERN.search("\n".join(conversation.prompts))
+    full_path = str(PurePosixPath(found[1]) / path) if found else path
     for name, make in WRITERS.items():
-        if name in talk.tools:
-            return ToolUse(name, make(whole, FILE_TEXT))
+        if name in conversation.tools:
+            return ToolUse(name, make(full_path, FILE_TEXT))
     return TextAnswer("I was given no tool that writes.")
 
 
-def _run_command(talk: ModelConversation, command: str) -> ModelAnswer:
+def _run_command(conversation: ModelConversation, command: str) -> ModelAnswer:
     for name, make in SHELLS.items():
-        if name in talk.tools:
+        if name in conversation.tools:
             return ToolUse(name, make(command))
     return TextAnswer("I was given no tool that runs commands.")
 

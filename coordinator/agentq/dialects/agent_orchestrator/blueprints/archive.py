@@ -92,21 +92,21 @@ def pack_script(name: str, script: Fields) -> bytes:
 
 
 def _build_files(kind: str, name: str, body: Fields) -> dict[str, str]:
-    about = {field: value for field, value in body.items() if field not in STORE_FIELDS and value is not None}
+    fields = {field: value for field, value in body.items() if field not in STORE_FIELDS and value is not None}
     files: dict[str, str] = {}
     if kind in TEXT_FILES:
         field, file = TEXT_FILES[kind]
-        text = about.pop(field, None)
+        text = fields.pop(field, None)
         if text:
             files[file] = str(text)
-    if kind in MCP_FILES and about.get("mcp_servers"):
-        files[MCP_FILES[kind]] = json.dumps({"mcpServers": about.pop("mcp_servers")}, indent=2)
-    if kind == "agents" and about.pop("status", "active") == "inactive":
+    if kind in MCP_FILES and fields.get("mcp_servers"):
+        files[MCP_FILES[kind]] = json.dumps({"mcpServers": fields.pop("mcp_servers")}, indent=2)
+    if kind == "agents" and fields.pop("status", "active") == "inactive":
         files[DISABLED_FILE] = ""
     if kind == "scripts":
-        about["script_file"] = _strip_folders(str(about.get("script_file") or f"{name}.py"))
-        files[about["script_file"]] = str(about.pop("script_content", ""))
-    return {MAIN_FILES[kind]: json.dumps(about, indent=2), **files}
+        fields["script_file"] = _strip_folders(str(fields.get("script_file") or f"{name}.py"))
+        files[fields["script_file"]] = str(fields.pop("script_content", ""))
+    return {MAIN_FILES[kind]: json.dumps(fields, indent=2), **files}
 
 
 def _strip_folders(file: str) -> str:
@@ -120,8 +120,8 @@ def unpack_archive(body: bytes) -> UnpackedArchive:
     folders: set[str] = set()
     try:
         # Unpacked first: what stands before an entry may itself be of any size.
-        with gzip.GzipFile(fileobj=io.BytesIO(body)) as whole:
-            content = whole.read(UNPACKED_BYTES_MAX + 1)
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as compressed:
+            content = compressed.read(UNPACKED_BYTES_MAX + 1)
         if len(content) > UNPACKED_BYTES_MAX:
             raise InvalidArchive("The archive holds more than can be kept.")
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
@@ -172,23 +172,23 @@ def _read_items(files: Mapping[str, bytes]) -> dict[str, Fields]:
 
 def _read_item(kind: str, at: str, files: Mapping[str, bytes]) -> Fields:
     """One of a kind, put together from its files."""
-    about = _parse_object(f"{at}/{MAIN_FILES[kind]}", files[f"{at}/{MAIN_FILES[kind]}"])
+    fields = _parse_object(f"{at}/{MAIN_FILES[kind]}", files[f"{at}/{MAIN_FILES[kind]}"])
     if kind in TEXT_FILES:
         field, file = TEXT_FILES[kind]
         if f"{at}/{file}" in files:
-            about[field] = _read_text(f"{at}/{file}", files)
+            fields[field] = _read_text(f"{at}/{file}", files)
     if kind in MCP_FILES and f"{at}/{MCP_FILES[kind]}" in files:
-        about["mcp_servers"] = _parse_object(f"{at}/{MCP_FILES[kind]}", files[f"{at}/{MCP_FILES[kind]}"]).get(
+        fields["mcp_servers"] = _parse_object(f"{at}/{MCP_FILES[kind]}", files[f"{at}/{MCP_FILES[kind]}"]).get(
             "mcpServers"
         )
     if kind == "agents":
-        about["status"] = "inactive" if f"{at}/{DISABLED_FILE}" in files else about.get("status", "active")
-    if kind == "scripts" and "script_content" not in about:
-        file = f"{at}/{_strip_folders(str(about.get('script_file') or ''))}"
+        fields["status"] = "inactive" if f"{at}/{DISABLED_FILE}" in files else fields.get("status", "active")
+    if kind == "scripts" and "script_content" not in fields:
+        file = f"{at}/{_strip_folders(str(fields.get('script_file') or ''))}"
         if file not in files:
             raise InvalidArchive(f"{at}: the archive lacks the file that script_file names.")
-        about["script_content"] = _read_text(file, files)
-    return about
+        fields["script_content"] = _read_text(file, files)
+    return fields
 
 
 def _parse_object(path: str, content: bytes) -> Fields:

@@ -52,9 +52,9 @@ async def list_agents(
     tags: Annotated[str, Query(description="Only those that have all of these, with commas between them.")] = "",
     raw: Annotated[bool, Query(description="As they were stored, without their capabilities.")] = False,
 ) -> Response:
-    wanted = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    wanted_tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
     offers = await workers.list_agent_offers(get_service(request))
-    found = await get_service(request).call_in_thread(_get_store(request).list_agents, offers, wanted, raw=raw)
+    found = await get_service(request).call_in_thread(_get_store(request).list_agents, offers, wanted_tags, raw=raw)
     return responses.json_response([render_item("agents", each) for each in found])
 
 
@@ -70,10 +70,10 @@ async def get_agent(request: Request, name: str, raw: bool = False) -> Response:
 
 @router.patch("/agents/{name}/status", summary="Make an agent active or inactive", dependencies=[ADMIN])
 async def set_agent_status(request: Request, name: str) -> Response:
-    wanted = (await read_fields(request)).get("status")
-    if wanted not in ("active", "inactive"):
+    status = (await read_fields(request)).get("status")
+    if status not in ("active", "inactive"):
         raise Invalid('status: it is "active" or "inactive".')
-    changed = await get_service(request).call_in_thread(_get_store(request).change, "agents", name, {"status": wanted})
+    changed = await get_service(request).call_in_thread(_get_store(request).change, "agents", name, {"status": status})
     return responses.json_response(render_item("agents", changed))
 
 
@@ -155,8 +155,8 @@ def _add_kind_routes(kind: Kind) -> None:
     one, many = KIND_TITLES[kind]
     if kind != "agents":
         router.add_api_route(f"/{kind}", page, methods=["GET"], summary=f"List {many}", dependencies=[READ])
-        look = READ_OR_RUNNER if kind == "scripts" else READ
-        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get {one}", dependencies=[look])
+        dependency = READ_OR_RUNNER if kind == "scripts" else READ
+        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get {one}", dependencies=[dependency])
     router.add_api_route(
         f"/{kind}", add, methods=["POST"], status_code=201, summary=f"Store {one}", dependencies=[ADMIN]
     )

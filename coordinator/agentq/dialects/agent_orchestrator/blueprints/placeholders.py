@@ -42,10 +42,10 @@ def fill_placeholders(value: Any, values: PlaceholderValues) -> Any:
         return [fill_placeholders(each, values) for each in value]
     if not isinstance(value, str):
         return value
-    whole = _PLACEHOLDER.fullmatch(value)
-    if whole is not None and whole[2] in values[whole[1]]:
-        return values[whole[1]][whole[2]]
-    return _PLACEHOLDER.sub(lambda place: _format_value(values[place[1]].get(place[2], place[0])), value)
+    only_match = _PLACEHOLDER.fullmatch(value)
+    if only_match is not None and only_match[2] in values[only_match[1]]:
+        return values[only_match[1]][only_match[2]]
+    return _PLACEHOLDER.sub(lambda match: _format_value(values[match[1]].get(match[2], match[0])), value)
 
 
 def _format_value(value: Any) -> str:

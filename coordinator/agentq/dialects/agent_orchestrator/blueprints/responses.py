@@ -42,7 +42,7 @@ def render_list_item(kind: str, fields: Fields) -> Fields:
 
 
 def _render_capability(fields: Fields) -> Fields:
-    about = {
+    rendered = {
         "name": fields["name"],
         "description": fields.get("description") or "",
         "type": fields.get("type") or get_capability_type(fields),
@@ -52,12 +52,12 @@ def _render_capability(fields: Fields) -> Fields:
         "has_mcp": bool(fields.get("mcp_servers")),
         "mcp_server_names": list(fields.get("mcp_servers") or ()),
     }
-    return about | _pick_times(fields)
+    return rendered | _pick_times(fields)
 
 
 def _render_script(fields: Fields) -> Fields:
     demands = fields.get("demands") or {}
-    about = {
+    rendered = {
         "name": fields["name"],
         "description": fields.get("description") or "",
         "script_file": fields.get("script_file") or f"{fields['name']}.py",
@@ -65,7 +65,7 @@ def _render_script(fields: Fields) -> Fields:
         "has_demands": any(demands.values()),
         "demand_tags": list(demands.get("tags") or ()),
     }
-    return about | _pick_times(fields)
+    return rendered | _pick_times(fields)
 
 
 def _pick_times(fields: Fields) -> Fields:

@@ -191,9 +191,9 @@ class BlueprintStore:
         return {name: value for name, value in found if value is not None}
 
     def _write(self, rows: Mapping[str, str], expected: str = "") -> None:
-        words = [word for row in rows.items() for word in row]
+        arguments = [word for row in rows.items() for word in row]
         refused = refusal_error(
-            self.store.call("dialect/put_blueprints", BLUEPRINTS_PARTITION, "", expected, *words), "shelf"
+            self.store.call("dialect/put_blueprints", BLUEPRINTS_PARTITION, "", expected, *arguments), "shelf"
         )
         if refused is not None:
             raise refused
@@ -207,8 +207,8 @@ class BlueprintStore:
         return self.store.key(BLUEPRINTS_PARTITION, "blueprints")
 
     def _suggest(self, kind: Kind, name: str) -> str:
-        near = get_close_matches(name, [each["name"] for each in self.list_kind(kind) if "name" in each], 1)
-        return f". Did you mean {near[0]}?" if near else ""
+        closest = get_close_matches(name, [each["name"] for each in self.list_kind(kind) if "name" in each], 1)
+        return f". Did you mean {closest[0]}?" if closest else ""
 
     # ---- agents
 
@@ -236,8 +236,8 @@ class BlueprintStore:
         if found is None:
             offered, stored = self.list_offered_agents(), [each["name"] for each in self.list_kind("agents")]
             if stored and name not in offered:
-                near = get_close_matches(name, [*stored, *offered], 1)
-                hint = f" Did you mean {near[0]}?" if near else ""
+                closest = get_close_matches(name, [*stored, *offered], 1)
+                hint = f" Did you mean {closest[0]}?" if closest else ""
                 raise AgentUnavailable(f"There is no agent {name}; GET /agents tells which there are.{hint}")
         elif found.status == "inactive":
             raise AgentUnavailable(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
@@ -292,11 +292,11 @@ class BlueprintStore:
 
     def list_agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
         """All agents that have all of these tags: those stored, and those that workers offer, by name."""
-        wanted = set(tags)
+        wanted_tags = set(tags)
         stored = {each["name"]: each if raw else self.resolve(each) for each in self.list_kind("agents")}
         found = {name: {**offers.get(name, {}), **each} for name, each in stored.items()}
         found |= {name: self._describe_offered(name, offers) for name in offers if name not in stored}
-        return [each for _, each in sorted(found.items()) if wanted <= set(each.get("tags") or ())]
+        return [each for _, each in sorted(found.items()) if wanted_tags <= set(each.get("tags") or ())]
 
     def get_agent(self, name: str, offers: Mapping[str, Fields], *, raw: bool = False) -> Fields:
         """One of them."""
@@ -316,9 +316,9 @@ class BlueprintStore:
         known = self._find_agent(name)
         if known is None:
             return None
-        whole = self.resolve(known)
-        servers = resolve_references(whole.get("mcp_servers"), self._find_mcp_server)
-        found: Fields = fill_placeholders({**whole, "mcp_servers": servers}, values)
+        resolved = self.resolve(known)
+        servers = resolve_references(resolved.get("mcp_servers"), self._find_mcp_server)
+        found: Fields = fill_placeholders({**resolved, "mcp_servers": servers}, values)
         return {field: value for field, value in found.items() if value is not None}
 
     def choose_agent(self, name: str, blueprint: Blueprint | None, default: str) -> str:
@@ -378,9 +378,9 @@ def _depends_on(other: Fields, kind: Kind, name: str) -> bool:
 def _describe_agents(runner: str, registration: RunnerRegistration) -> list[Fields]:
     """What is kept of the agents that a runner brings along, which alone knows how to run them."""
     now, kind = format_time(wall_ms()), PROCEDURAL if registration.is_procedural else AUTONOMOUS
-    about = {"runner_id": runner, "type": PROCEDURAL, "created_at": now, "modified_at": now}
+    common = {"runner_id": runner, "type": PROCEDURAL, "created_at": now, "modified_at": now}
     demands = {} if registration.is_procedural else {"demands": {"executor_type": kind}}
-    return [{**agent.model_dump(mode="json", exclude_none=True), **about, **demands} for agent in registration.agents]
+    return [{**agent.model_dump(mode="json", exclude_none=True), **common, **demands} for agent in registration.agents]
 
 
 def _parse_owned_agent(text: str) -> Fields | None:

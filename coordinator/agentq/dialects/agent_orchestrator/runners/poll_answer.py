@@ -119,26 +119,27 @@ class PollDecider:
 
     def decide_batch(self, requests: Sequence[PollRequest]) -> list[PollResult]:
         """The same for several polls, together, of each of which only what it is told or why it is refused."""
-        snapshots, answers = self.runner_registry.read_snapshots([ask.runner for ask in requests]), list[PollResult]()
+        snapshots = self.runner_registry.read_snapshots([request.runner for request in requests])
+        answers: list[PollResult] = []
         plain: dict[int, RunnerSnapshot] = {}
-        for place, request in enumerate(requests):
-            snapshot = snapshots[place]
+        for index, request in enumerate(requests):
+            snapshot = snapshots[index]
             if snapshot is None:
                 answers.append(RunnerNotRegistered("Runner not registered"))
             elif not request.owns(snapshot.fields.get("token", "")):
                 answers.append(Denied("This token is another runner's."))
             elif self._needs_only_run(snapshot) and all(each.runner != snapshot.runner for each in plain.values()):
-                plain[place] = snapshot
+                plain[index] = snapshot
                 answers.append(EmptyPollAnswer())
             else:
                 self.runner_registry.get_identity(snapshot)
                 answers.append(self._decide_or_error(snapshot, request.poll_ms))
-        for place, answer in zip(plain, self._claim_batch(list(plain.values())), strict=True):
-            answers[place] = answer
+        for index, answer in zip(plain, self._claim_batch(list(plain.values())), strict=True):
+            answers[index] = answer
         quiet = [
-            (look.runner, self.runner_registry.poll_fields(look.now_ms + requests[place].poll_ms))
-            for place, look in plain.items()
-            if isinstance(answers[place], EmptyPollAnswer) and requests[place].poll_ms
+            (each.runner, self.runner_registry.poll_fields(each.now_ms + requests[index].poll_ms))
+            for index, each in plain.items()
+            if isinstance(answers[index], EmptyPollAnswer) and requests[index].poll_ms
         ]
         self.runner_registry.set_fields_batch(quiet)
         return answers
@@ -165,8 +166,8 @@ class PollDecider:
         answers: list[PollResult] = []
         fields: list[tuple[str, dict[str, str]]] = []
         claimed = self.runner_registry.claim_batch(snapshots)
-        for place, snapshot in enumerate(snapshots):
-            claims = claimed[place]
+        for index, snapshot in enumerate(snapshots):
+            claims = claimed[index]
             if isinstance(claims, AgentqError) or not claims:
                 answers.append(claims if isinstance(claims, AgentqError) else EmptyPollAnswer())
                 continue
@@ -230,12 +231,12 @@ class PollDecider:
         lost = [each for each in snapshot.given_runs if each.run not in runs]
         # A later turn of the same conversation has taken its place there; a stop would hit that one.
         by_session = STOP_RUNS not in snapshot.dialect.stops
-        over = [
+        given_up = [
             each for each in lost if each.stops_ordered >= STOP_REPEATS_MAX or (by_session and each.session in sessions)
         ]
-        if over:
-            self.runner_registry.set_fields(snapshot.runner, **{f"{GIVEN_PREFIX}{each.run}": "" for each in over})
-        return [each for each in lost if each not in over]
+        if given_up:
+            self.runner_registry.set_fields(snapshot.runner, **{f"{GIVEN_PREFIX}{each.run}": "" for each in given_up})
+        return [each for each in lost if each not in given_up]
 
     def _fail_if_held(self, claim: Claim, outcome: Outcome) -> None:
         try:
@@ -244,16 +245,16 @@ class PollDecider:
             return  # it has gone on without this attempt, which is just as well
 
     def _order_stops(self, snapshot: RunnerSnapshot, lost: list[GivenRun]) -> PollAnswer | None:
-        given = {each.run: each for each in snapshot.given_runs}
-        wanted = list(lost)
+        given_by_run = {each.run: each for each in snapshot.given_runs}
+        stops = list(lost)
         for hold in snapshot.held_runs:
             if hold.stopping and hold.state != State.CLAIMED:
-                known = given.get(hold.claim.id)
+                known = given_by_run.get(hold.claim.id)
                 session = hold.session or derive_session_id(hold.claim.id)
-                wanted.append(known or GivenRun(hold.claim.id, session, 0, 0))
+                stops.append(known or GivenRun(hold.claim.id, session, 0, 0))
         due = [
             each
-            for each in wanted
+            for each in stops
             if each.stop_ordered_at_ms == 0 or snapshot.now_ms - each.stop_ordered_at_ms >= STOP_REPEAT_MS
         ]
         if not due:

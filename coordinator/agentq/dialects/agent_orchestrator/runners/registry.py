@@ -266,7 +266,8 @@ class RunnerRegistry:
                 rows.setdefault(self.home_partition(runner), []).extend((runner, *fact))
         # There is nothing that it refuses.
         self.store.call_together(
-            "dialect/set_fields", ((home, ("runner", FOREIGN_RUNNER_MS, *words)) for home, words in rows.items())
+            "dialect/set_fields",
+            ((home, ("runner", FOREIGN_RUNNER_MS, *arguments)) for home, arguments in rows.items()),
         )
 
     # ---- acting for it
@@ -303,10 +304,10 @@ class RunnerRegistry:
             lease.register()
         except Duplicate:
             # Another server was faster; its registration is as good.
-            again = self.get_snapshot(runner)
-            if not again.is_registered:
+            snapshot = self.get_snapshot(runner)
+            if not snapshot.is_registered:
                 raise
-            lease.go_on(again.epochs)
+            lease.go_on(snapshot.epochs)
 
     def needs_renewal(self, snapshot: RunnerSnapshot) -> bool:
         """Whether enough of a lease is gone to renew it with whatever shows that the runner is alive."""
@@ -351,7 +352,7 @@ class RunnerRegistry:
 
     def claim_batch(self, snapshots: Sequence[RunnerSnapshot]) -> list[list[Claim] | AgentqError]:
         """A run for each of these runners, in the only partition; or why there is none."""
-        leases = [self.lease(look) for look in snapshots]
+        leases = [self.lease(snapshot) for snapshot in snapshots]
         before = [lease.lanes(0) for lease in leases]
         replies = self.store.call_together("worker/claim", [(0, lease.claiming(1)) for lease in leases])
         found: list[list[Claim] | AgentqError] = []

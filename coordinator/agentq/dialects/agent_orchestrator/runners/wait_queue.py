@@ -107,24 +107,24 @@ class PollWaitQueue(EventFollower):
 
     def wake_for_lane(self, lane: str) -> None:
         """A run waits in a lane: call the first that serves it and has not been called."""
-        for place in self._polls.values():
-            if place.identity is None:
-                place.wake("*")
-            elif not place.woken_for and self._may_serve(place.identity, lane):
-                self._polls.move_to_end(place.runner)
-                place.wake(lane)
+        for poll in self._polls.values():
+            if poll.identity is None:
+                poll.wake("*")
+            elif not poll.woken_for and self._may_serve(poll.identity, lane):
+                self._polls.move_to_end(poll.runner)
+                poll.wake(lane)
                 return
 
     def wake_runner(self, runner: str) -> None:
         """There is something to tell this runner."""
-        place = self._polls.get(runner)
-        if place is not None:
-            place.wake("*")
+        poll = self._polls.get(runner)
+        if poll is not None:
+            poll.wake("*")
 
     def wake_all(self) -> None:
         """Something has happened, and nobody knows what."""
-        for place in list(self._polls.values()):
-            place.wake("*")
+        for poll in list(self._polls.values()):
+            poll.wake("*")
 
     def _may_serve(self, identity: WorkerIdentity, lane: str) -> bool:
         known = self._serves_cache.get((identity.id, lane))
@@ -152,7 +152,7 @@ class PollWaitQueue(EventFollower):
                     # What became pending is not known: everybody looks for themselves.
                     log.warning("the lobby lost its place", extra={"fields": {"error": str(fault)}})
                     self.wake_all()
-                if not any(place.is_waiting for place in self._polls.values()):
+                if not any(poll.is_waiting for poll in self._polls.values()):
                     await asyncio.sleep(BATCH_WINDOW_S)
         self.wake_all()
 

@@ -41,14 +41,14 @@ async def list_all_events(
     """All of it, the oldest first. `/sessions/{session_id}/events` has the same in pages, and 404."""
     services = get_services(request)
 
-    def look() -> list[Fields]:
+    def read() -> list[Fields]:
         if not services.session_store.exists(session_id):
             return []
         return _read_all_events(
             services.session_store, services.executor_reports.get_permitted_name(session_id, caller.bound)
         )
 
-    return responses.json_response({"events": await get_service(request).call_in_thread(look)})
+    return responses.json_response({"events": await get_service(request).call_in_thread(read)})
 
 
 def _read_all_events(session_store: DialectSessionStore, session: str) -> list[Fields]:
@@ -82,9 +82,9 @@ async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Res
 async def follow_sessions_ws(socket: WebSocket, caller: Annotated[Principal, require_scope("read")]) -> None:  # noqa: ARG001
     """What happens in sessions, as messages: `{"type": …}`, the first of them `init` with all that there are."""
     service, services = get_service(socket), get_services(socket)
-    places = await service.feed.positions(None)
+    positions = await service.feed.positions(None)
     await socket.accept()
-    await run_until_disconnect(socket, _send_events(service, services, socket, places))
+    await run_until_disconnect(socket, _send_events(service, services, socket, positions))
 
 
 class SessionMessages:
@@ -93,28 +93,30 @@ class SessionMessages:
     def __init__(self, session_lister: SessionLister) -> None:
         self.session_lister = session_lister
         self.session_store = session_lister.session_store
-        self._shown: set[str] = set()
+        self._known_sessions: set[str] = set()
 
     def build_init(self) -> list[Fields]:
         """The sessions that there are."""
         name, body = event_stream.build_init_event(self.session_lister, None)
-        self._shown = {each["session_id"] for each in body["sessions"]}
+        self._known_sessions = {each["session_id"] for each in body["sessions"]}
         return [{"type": name, **body}]
 
     def translate(self, items: list[Any]) -> list[Fields]:
         """What is told of some events of ours."""
         named_events = (
-            telling for _, some in event_stream.translate_events(self.session_store, items, None) for telling in some
+            named_event
+            for _, some in event_stream.translate_events(self.session_store, items, None)
+            for named_event in some
         )
         return [message for name, body in named_events for message in self._translate_event(name, body)]
 
     def _translate_event(self, name: str, body: Fields) -> Iterator[Fields]:
         if name == "session_deleted":
-            self._shown.discard(body["session_id"])
+            self._known_sessions.discard(body["session_id"])
             yield {"type": name, **body}
         elif name == "event":
             session = str(body["data"].get("session_id"))
-            if session not in self._shown and self.session_store.exists(session):
+            if session not in self._known_sessions and self.session_store.exists(session):
                 yield from self._translate_session(
                     self.session_store.describe(str(self.session_store.resolve(session)))
                 )
@@ -126,16 +128,16 @@ class SessionMessages:
         session = self.session_store.describe_visible(read["session_name"], read["status"])
         if session is None:
             return
-        new = session["session_id"] not in self._shown
-        self._shown.add(session["session_id"])
+        new = session["session_id"] not in self._known_sessions
+        self._known_sessions.add(session["session_id"])
         yield {"type": "session_created" if new else "session_updated", "session": session}
 
 
 async def _send_events(
-    service: ServerService, services: DialectServices, socket: WebSocket, places: dict[int, str]
+    service: ServerService, services: DialectServices, socket: WebSocket, positions: dict[int, str]
 ) -> None:
     recheck, messages = TokenRecheck(socket), SessionMessages(services.session_lister)
-    with service.feed.reader(EventFilter(), places) as reader:
+    with service.feed.reader(EventFilter(), positions) as reader:
         await _send_messages(socket, await service.call_in_thread(messages.build_init))
         while not service.event_hub.closing:
             try:

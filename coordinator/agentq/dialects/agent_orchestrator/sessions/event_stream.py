@@ -52,16 +52,16 @@ def parse_event_id(last_event_id: str) -> str:
     return _CODE_PATTERN.sub("-", last_event_id, count=1)
 
 
-def format_event_id(place: str, name: str) -> str:
-    return place.replace("-", f"-{EVENT_CODES[name]}-", 1)
+def format_event_id(position: str, name: str) -> str:
+    return position.replace("-", f"-{EVENT_CODES[name]}-", 1)
 
 
 async def stream_sessions(
-    service: ServerService, session_lister: SessionLister, places: Positions, session: str | None, *, init: bool
+    service: ServerService, session_lister: SessionLister, positions: Positions, session: str | None, *, init: bool
 ) -> AsyncGenerator[str]:
     """What happens in all sessions, or in one, from these places on; first, if asked for, what there is."""
     session_store = session_lister.session_store
-    with service.feed.reader(EventFilter(), places) as reader:
+    with service.feed.reader(EventFilter(), positions) as reader:
         yield sse.format_opening()
         if init:
             yield _format_event(
@@ -81,17 +81,19 @@ async def stream_sessions(
                 yield ": heartbeat\n\n"
                 await asyncio.sleep(OUTAGE_PAUSE_MS / 1000)
                 continue
-            for place, named_events in translated:
-                yield "".join(_format_event(each, place if each is named_events[-1] else "") for each in named_events)
+            for position, named_events in translated:
+                yield "".join(
+                    _format_event(each, position if each is named_events[-1] else "") for each in named_events
+                )
             if translated or monotonic_ms() >= quiet_at_ms:
                 quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
                 if not translated:
                     yield ": heartbeat\n\n"
 
 
-def _format_event(named_event: NamedEvent, place: str) -> str:
+def _format_event(named_event: NamedEvent, position: str) -> str:
     name, body = named_event
-    return sse.format_event(json.dumps(body), name=name, event_id=format_event_id(place, name) if place else "")
+    return sse.format_event(json.dumps(body), name=name, event_id=format_event_id(position, name) if position else "")
 
 
 def build_init_event(session_lister: SessionLister, session: str | None) -> NamedEvent:
@@ -107,10 +109,10 @@ def translate_events(
 ) -> list[tuple[str, list[NamedEvent]]]:
     """What the client is told of each event, with its place."""
     found = []
-    for place, item in items:
+    for position, item in items:
         named_events = list(_translate_event(session_store, item.event, session))
         if named_events:
-            found.append((place, named_events))
+            found.append((position, named_events))
     return found
 
 

@@ -46,6 +46,6 @@ def record_progress(store: NamespaceStore, events: Sequence[ProgressEvent]) -> N
     rows: list[tuple[int, tuple[CommandArgument, ...]]] = []
     for each in events:
         operation = f"{each.step}/{each.run}/{each.fence}"
-        words = (each.session, each.run, operation, json.dumps(each.event()), FOREIGN_RUNNER_MS)
-        rows.append((session_partition(store, each.session), words))
+        arguments = (each.session, each.run, operation, json.dumps(each.event()), FOREIGN_RUNNER_MS)
+        rows.append((session_partition(store, each.session), arguments))
     store.call_together("dialect/append_event", rows)

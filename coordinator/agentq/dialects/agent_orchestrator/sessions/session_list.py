@@ -84,14 +84,18 @@ class SessionLister:
         bound_to: str,
     ) -> tuple[list[SessionRecord], list[SessionFields]]:
         """The sessions that a runner of this token has begun, or is in."""
-        places = [
-            {about.get("bound_by", ""), turns[session.live][1] if session.live in turns else ""}
-            for session, about in zip(sessions, session_fields, strict=True)
+        workers = [
+            {fields.get("bound_by", ""), turns[session.live][1] if session.live in turns else ""}
+            for session, fields in zip(sessions, session_fields, strict=True)
         ]
-        runners = sorted({runner for place in places for runner in place if runner})
+        runners = sorted({runner for pair in workers for runner in pair if runner})
         snapshots = self.runner_registry.read_snapshots(runners) if runners else []
-        own = {look.runner for look in snapshots if look is not None and look.fields.get("token", "") == bound_to}
-        kept = [place for place, of_it in enumerate(places) if of_it & own]
+        own = {
+            snapshot.runner
+            for snapshot in snapshots
+            if snapshot is not None and snapshot.fields.get("token", "") == bound_to
+        }
+        kept = [index for index, of_it in enumerate(workers) if of_it & own]
         return [sessions[place] for place in kept], [session_fields[place] for place in kept]
 
     def _status(self, session: SessionRecord, fields: SessionFields, turns: dict[str, tuple[StatusTurn, str]]) -> str:

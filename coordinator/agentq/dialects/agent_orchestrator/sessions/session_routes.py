@@ -41,51 +41,51 @@ T = TypeVar("T")
 async def get_session_by_name(request: Request, caller: ReadPrincipal, session_name: str) -> Response:
     services = get_services(request)
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         session = services.executor_reports.get_permitted_name(session_name, caller.bound)
         fields = services.session_store.describe_visible(session)
         if fields is None:
             raise NotFound("Session not found")
         return fields
 
-    return responses.json_response({"session": await get_service(request).call_in_thread(look)})
+    return responses.json_response({"session": await get_service(request).call_in_thread(read)})
 
 
 @router.get("/sessions/{session_id}/status", summary="The status of a session; `not_existent` of one that is not there")
 async def get_session_status(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
     services = get_services(request)
 
-    def look() -> str:
+    def read() -> str:
         if services.session_store.exists(session_id):
             services.executor_reports.get_permitted_name(session_id, caller.bound)
         return services.session_store.read_visible_status(session_id)
 
-    return JSONResponse({"status": await get_service(request).call_in_thread(look)})
+    return JSONResponse({"status": await get_service(request).call_in_thread(read)})
 
 
 @router.get("/sessions/{session_id}/result", summary="The newest result of a session")
 async def get_session_result(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
     services = get_services(request)
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         return services.session_store.read_result(
             services.executor_reports.get_permitted_name(session_id, caller.bound)
         )
 
-    return responses.json_response(await get_service(request).call_in_thread(look))
+    return responses.json_response(await get_service(request).call_in_thread(read))
 
 
 @router.get("/sessions/{session_id}/affinity", summary="Where the conversation of a session is")
 async def get_session_affinity(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
     session_store, executor_reports = get_services(request).session_store, get_services(request).executor_reports
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         session = executor_reports.get_permitted_name(session_id, caller.bound)
         fields = session_store.read_fields(session)
         kept = {name: fields.get(name) or None for name in find_dialect(fields.get("dialect")).affinity_fields}
         return {"affinity": {"session_id": fields.get("given_id") or session, **kept}}
 
-    return responses.json_response(await get_service(request).call_in_thread(look))
+    return responses.json_response(await get_service(request).call_in_thread(read))
 
 
 @router.get("/sessions/{session_id}/events", summary="What executors told of a session, the oldest first")
@@ -102,14 +102,14 @@ async def list_session_events(
     """A page of them; `next` is null on the last."""
     session_store, executor_reports = get_services(request).session_store, get_services(request).executor_reports
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         events, last = session_store.read_events(
             executor_reports.get_permitted_name(session_id, caller.bound), after, limit
         )
         page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in events]
         return {"events": page, "next": last}
 
-    return responses.json_response(await get_service(request).call_in_thread(look))
+    return responses.json_response(await get_service(request).call_in_thread(read))
 
 
 @router.post("/sessions/{session_id}/events", status_code=201, summary="Tell what happens in a session")
@@ -187,10 +187,10 @@ async def follow_sessions(
         if session_id is not None
         else None
     )
-    places = await service.feed.positions(event_stream.parse_event_id(last_event_id) if last_event_id else None)
+    positions = await service.feed.positions(event_stream.parse_event_id(last_event_id) if last_event_id else None)
     init = include_init and last_event_id is None
     return sse.SseResponse(
-        event_stream.stream_sessions(service, session_lister, places, session, init=init), TokenRecheck(request)
+        event_stream.stream_sessions(service, session_lister, positions, session, init=init), TokenRecheck(request)
     )
 
 
@@ -202,7 +202,7 @@ async def submit_dialect_run(request: Request, caller: Principal, body: Any, key
         raise Denied(f"This token is good only for what is in the queues {queues}; a session is in none.")
     service, submitter = get_service(request), get_services(request).submitter
 
-    async def act(first: dict[str, Any]) -> SubmitResponse:
+    async def submit_reserved(first: dict[str, Any]) -> SubmitResponse:
         accepted = await service.call_in_thread(submitter.submit, run_request, ReservedIds(**first))
         return SubmitResponse(accepted.status, accepted.body())
 
@@ -212,7 +212,7 @@ async def submit_dialect_run(request: Request, caller: Principal, body: Any, key
     else:
         reserved = await service.call_in_thread(submitter.reserve_ids, run_request)
         digest = sha256(run_request.model_dump_json().encode()).hexdigest()
-        answer = await execute_once(service, caller, key, digest, reserved._asdict(), act)
+        answer = await execute_once(service, caller, key, digest, reserved._asdict(), submit_reserved)
     return JSONResponse(answer.body, answer.status, {"location": f"/runs/{answer.body['run_id']}"})
 
 
@@ -223,10 +223,12 @@ async def begin_session(request: Request, caller: Principal, body: Any) -> Respo
     )
 
 
-async def _take_report(request: Request, act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+async def _take_report(request: Request, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """What an executor says is taken once the store can be reached, if that is before it gives up."""
     service = get_service(request)
-    return await retry_through_outage(service, EVENT_TIMEOUT_S, lambda: service.call_in_thread(act, *args, **options))
+    return await retry_through_outage(
+        service, EVENT_TIMEOUT_S, lambda: service.call_in_thread(function, *args, **options)
+    )
 
 
 async def list_all_sessions(request: Request, caller: Principal) -> Response:

@@ -63,9 +63,9 @@ class StopRequests:
     def stop_session(self, named: str) -> dict[str, Any]:
         """Stop all turns of a session that have not ended, and the process that waits for its next one."""
         session = self.session_store.get_name(named)
-        line = self.session_store.sessions.line(session)
+        queued = self.session_store.sessions.line(session)
         # From the end: else the next turn would begin when the one before it has gone.
-        answers = [self._stop(self.run_queries.get(run_id)) for run_id in reversed(line)]
+        answers = [self._stop(self.run_queries.get(run_id)) for run_id in reversed(queued)]
         if answers:
             return answers[-1]
         live = self.session_store.get_live_turn(session)

@@ -130,9 +130,9 @@ class DialectSessionStore:
         """Keep facts about a session; an empty one goes."""
         if any(len(value) > FOREIGN_EVENT_BYTES for value in fields.values()):
             raise Invalid(f"A fact about a session has {FOREIGN_EVENT_BYTES} characters at the most.")
-        words = [word for pair in fields.items() for word in (session, *pair)]
+        arguments = [word for pair in fields.items() for word in (session, *pair)]
         self.store.call(
-            "dialect/set_fields", session_partition(self.store, session), "about", FOREIGN_RUNNER_MS, *words
+            "dialect/set_fields", session_partition(self.store, session), "about", FOREIGN_RUNNER_MS, *arguments
         )
 
     def affinity(self, fields: Mapping[str, str]) -> DialectDemands:
@@ -176,8 +176,8 @@ class DialectSessionStore:
 
     def get_live_turn(self, session: str, fields: SessionFields | None = None) -> RunRecord | None:
         """The turn whose turn it is."""
-        line = self.sessions.line(session, 1)
-        found = self._get_existing(line) if line else self.list_turns(session, LIVE_STATES, fields=fields, limit=1)
+        queued = self.sessions.line(session, 1)
+        found = self._get_existing(queued) if queued else self.list_turns(session, LIVE_STATES, fields=fields, limit=1)
         return found[0] if found else None
 
     def get_last_ended_turn(self, session: str, fields: SessionFields | None = None) -> RunRecord | None:
@@ -209,8 +209,8 @@ class DialectSessionStore:
             raise Invalid(f"The event has {len(text)} bytes; {FOREIGN_EVENT_BYTES} is the most.")
         live = self.get_live_turn(session)
         run = live.id if live is not None else ""
-        words = (session, run, operation or new_nonce(), text, FOREIGN_RUNNER_MS)
-        reply = str(self.store.call("dialect/append_event", session_partition(self.store, session), *words))
+        arguments = (session, run, operation or new_nonce(), text, FOREIGN_RUNNER_MS)
+        reply = str(self.store.call("dialect/append_event", session_partition(self.store, session), *arguments))
         if event.get("event_type") in ENDING_EVENTS:
             self.set_fields(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
         return reply.removeprefix("ok ")
@@ -222,10 +222,10 @@ class DialectSessionStore:
         key = self.store.key(session_partition(self.store, session), "dialect_events", session)
         found, size = list[ExecutorEvent](), 0
         while len(found) < limit and size < PAGE_BYTES_MAX:
-            wanted, start = min(EVENTS_PER_READ, limit - len(found)), f"({after}" if after else "-"
-            entries = self.store.connection.command("XRANGE", key, start, "+", "COUNT", wanted)
+            page_size, start = min(EVENTS_PER_READ, limit - len(found)), f"({after}" if after else "-"
+            entries = self.store.connection.command("XRANGE", key, start, "+", "COUNT", page_size)
             found += _parse_events(entries)
-            if len(entries) < wanted:
+            if len(entries) < page_size:
                 return found, None
             after, size = found[-1].id, size + sum(len(text) for _, flat in entries for text in flat)
         return found, after
@@ -239,8 +239,8 @@ class DialectSessionStore:
     def read_newest_events(self, *sessions: str) -> list[Iterator[ExecutorEvent]]:
         """The newest events of each of these sessions, the newest first, fetched as far as somebody looks."""
         keys = [self.store.key(session_partition(self.store, each), "dialect_events", each) for each in sessions]
-        looks = [("XREVRANGE", key, "+", "-", "COUNT", FIRST_READ_EVENTS) for key in keys]
-        return list(map(self._read_backwards, keys, self.store.connection.commands(looks)))
+        commands = [("XREVRANGE", key, "+", "-", "COUNT", FIRST_READ_EVENTS) for key in keys]
+        return list(map(self._read_backwards, keys, self.store.connection.commands(commands)))
 
     def _read_backwards(self, key: str, entries: Sequence[Any]) -> Iterator[ExecutorEvent]:
         """Some events of a stream, and then those before them."""
@@ -328,9 +328,9 @@ class DialectSessionStore:
         """The same if clients of its dialect know that it is there; both by one reading, so that its id is the one that
         its executor gave it. The status may be known.
         """
-        about = self.read_fields(session)
-        fields = self.describe_record(session, about, self._get_record(session), status)
-        return fields if is_session_visible(about, fields["status"]) else None
+        fields = self.read_fields(session)
+        described = self.describe_record(session, fields, self._get_record(session), status)
+        return described if is_session_visible(fields, described["status"]) else None
 
     def _get_record(self, session: str) -> SessionRecord | None:
         try:
@@ -369,9 +369,9 @@ class UnfinishedSession(Invalid):
 
 def _parse_events(entries: Sequence[Any]) -> list[ExecutorEvent]:
     found = []
-    for place, flat in entries:
+    for entry_id, flat in entries:
         fields = pairs_to_dict(flat)
-        found.append(ExecutorEvent(place, fields["run"], json.loads(fields["event"])))
+        found.append(ExecutorEvent(entry_id, fields["run"], json.loads(fields["event"])))
     return found
 
 
