@@ -22,7 +22,8 @@ from agentq.coordinator.sessions.verbs import SessionRecord
 from agentq.dialects.agent_orchestrator.plugin import AgentOrchestrator
 from agentq.server.app import create_app
 from agentq.server.auth.access_control import Principal, require_scope
-from agentq.server.dialect import JsonObject, ListPage, RouteExample, ServerDialect, load_dialects
+from agentq.server.dialect import ListPage, RouteExample, ServerDialect, load_dialects
+from agentq.server.record_views import JsonObject, RecordFields
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 SESSION = {"name": "review", "agent": "claude"}
@@ -147,7 +148,10 @@ def test_the_installed_dialects_are_found_by_their_entry_points() -> None:
     assert load_dialects() == (AgentOrchestrator,)
 
 
-@pytest.mark.parametrize("method", [name for name in vars(ServerDialect) if not name.startswith("_")])
+SEAM = sorted(name for name in vars(ServerDialect) | vars(RecordFields) if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("method", SEAM)
 def test_the_agent_orchestrator_uses_the_whole_seam(method: str) -> None:
     """What no dialect uses would not be known to work."""
     assert method in vars(AgentOrchestrator)

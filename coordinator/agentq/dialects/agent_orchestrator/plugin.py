@@ -24,9 +24,9 @@ from agentq.dialects.agent_orchestrator.services import DialectServices
 from agentq.dialects.agent_orchestrator.sessions import event_routes, session_routes
 from agentq.dialects.agent_orchestrator.sessions.response_models import DialectSessionViewList
 from agentq.server.auth.access_control import Principal
-from agentq.server.dialect import JsonObject, ListPage, ServerDialect
+from agentq.server.dialect import DialectServer, ListPage, ServerDialect
 from agentq.server.http import problems, responses
-from agentq.server.service import ServerService
+from agentq.server.record_views import JsonObject
 
 RUN_ID_PATTERN = re.compile(r"run_[0-9a-f]{12}")
 STATUS_PARAMETER = {
@@ -46,11 +46,9 @@ class AgentOrchestrator(ServerDialect):
     response_models: ClassVar = {("GET", "/sessions"): DialectSessionViewList}
     parameters: ClassVar = {("GET", "/runs"): (STATUS_PARAMETER,)}
 
-    def __init__(self, service: ServerService) -> None:
-        super().__init__(service)
-        self._services = DialectServices(
-            service.store, service.settings, service.event_hub, service.call_in_thread, service.server_settings
-        )
+    def __init__(self, server: DialectServer) -> None:
+        super().__init__(server)
+        self._services = DialectServices(server)
 
     def install(self, app: FastAPI) -> None:
         app.state.agent_orchestrator = self._services
@@ -101,18 +99,18 @@ class AgentOrchestrator(ServerDialect):
         if status is None and given:
             return None
         narrowed = which if status is None else dataclasses.replace(which, states=STATES_BY_STATUS[status])
-        service = self.service
+        server = self.server
 
-        def look() -> JsonObject:
+        def read() -> JsonObject:
             if {*given} <= {"status"}:
-                runs, following = run_translation.list_all_runs(service.run_queries, narrowed, status)
+                runs, following = run_translation.list_all_runs(server.run_queries, narrowed, status)
                 return {"runs": runs, "next": following}
-            found = service.run_queries.page(narrowed, limit=page.limit, cursor=page.cursor)
-            shown = map(service.views.run_entry, found.runs)
-            runs, last = run_translation.translate_runs(service.run_queries, shown, status)
+            found = server.run_queries.page(narrowed, limit=page.limit, cursor=page.cursor)
+            shown = map(server.views.run_entry, found.runs)
+            runs, last = run_translation.translate_runs(server.run_queries, shown, status)
             return {"runs": runs, "next": last or found.cursor}
 
-        return responses.json_response(await service.call_in_thread(look))
+        return responses.json_response(await server.call_in_thread(read))
 
     async def create_session(self, request: Request, caller: Principal, body: object) -> Response | None:
         """An executor says with `session_id` that it has begun a session."""
@@ -125,20 +123,20 @@ class AgentOrchestrator(ServerDialect):
 
     async def get_session(self, request: Request, caller: Principal, name: str) -> Response | None:
         """Both views of a session by any of its names: in `session`, and beside that as agentq shows it."""
-        service = self.service
+        server = self.server
 
-        def look() -> JsonObject:
+        def read() -> JsonObject:
             fields = session_routes.find_session(request, caller, name)
             if fields is None:
-                return service.views.session(service.sessions.get(name))
+                return server.views.session(server.sessions.get(name))
             try:
-                own = service.views.session(service.sessions.get(fields["session_name"]))
+                own = server.views.session(server.sessions.get(fields["session_name"]))
             except NotFound:
                 own = {}  # that of a single run, which is none of agentq's
             return {**fields, **own, "session_id": fields["session_id"], "session": fields}
 
         try:
-            return responses.etag_response(request, await service.call_in_thread(look))
+            return responses.etag_response(request, await server.call_in_thread(read))
         except NotFound as missing:
             # The clients look for this sentence; what helps a person stands beside it.
             return problems.error_response(
