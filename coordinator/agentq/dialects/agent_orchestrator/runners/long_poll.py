@@ -23,10 +23,11 @@ from agentq.dialects.agent_orchestrator.runners.poll_answer import (
     PollBody,
     PollDecider,
     PollRequest,
+    PollResult,
 )
 from agentq.dialects.agent_orchestrator.runners.registry import ARRIVING_FIELD, RunnerNotRegistered, RunnerRegistry
-from agentq.dialects.agent_orchestrator.runners.request_batching import RunnerBatcher
 from agentq.dialects.agent_orchestrator.runners.wait_queue import PollWaitQueue, WaitingPoll
+from agentq.server.batching import Batcher
 from agentq.server.http.problems import Denied
 from agentq.server.thread_pool import CallInThread
 
@@ -36,6 +37,9 @@ HOLD_FRACTION_MIN = 0.9
 """The part of its time for which a poll is held at the least."""
 POLL_GRACE_MS = 5_000
 """For how long after its time a poll is taken to be under way, wherever it is held."""
+
+POLLS_PER_BATCH = 100
+"""Polls that share one call, at the most."""
 
 AccessCheck = Callable[[], Awaitable[None]]
 
@@ -50,15 +54,22 @@ class LongPolls:
         runner_registry: RunnerRegistry,
         poll_decider: PollDecider,
         waiting_polls: PollWaitQueue,
-        batching: RunnerBatcher,
         call_in_thread: CallInThread,
     ) -> None:
         self.runner_registry = runner_registry
         self._server_liveness = runner_registry.server_liveness
         self.poll_decider = poll_decider
         self.waiting_polls = waiting_polls
-        self._batching = batching
+        self._first_polls = self._make_batcher()
+        self._repeated_polls = self._make_batcher()
+        """Apart from the first ones, so that a runner that was woken does not queue behind new polls."""
         self._call_in_thread = call_in_thread
+
+    def _make_batcher(self) -> Batcher[PollRequest, PollAnswer | EmptyPollAnswer]:
+        async def decide(requests: list[PollRequest]) -> list[PollResult]:
+            return list(await self._call_in_thread(self.poll_decider.decide_batch, requests))
+
+        return Batcher(decide, items_max=POLLS_PER_BATCH, shared_errors=(AgentqError,))
 
     async def poll(
         self, runner: str, disconnected: asyncio.Future[None], owns: Callable[[str], bool], check: AccessCheck
@@ -94,9 +105,8 @@ class LongPolls:
             try:
                 if not first:
                     await check()
-                answer = await self._batching.poll(
-                    PollRequest(poll.runner, left_ms + POLL_GRACE_MS if first else 0, owns), woken=not first
-                )
+                request = PollRequest(poll.runner, left_ms + POLL_GRACE_MS if first else 0, owns)
+                answer = await (self._first_polls if first else self._repeated_polls)(request)
                 poll.identity, first = self.runner_registry.cached_identity(poll.runner), False
             except (RunnerNotRegistered, Denied):
                 poll.woken_for = woken_for  # for whoever stands behind it

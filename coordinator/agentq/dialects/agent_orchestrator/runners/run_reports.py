@@ -7,6 +7,7 @@ programs would go on with the process. Whatever still runs there is stopped with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pydantic import JsonValue, ValidationError
@@ -45,6 +46,8 @@ class RunReport(NamedTuple):
     status: str | None = None
 
 
+REPORTS_PER_BATCH = 100
+"""Reports that share one call, at the most."""
 ReportAction = Callable[[Claim], object]
 
 
@@ -61,46 +64,42 @@ class RunReports:
         self.run_verbs = runner_registry.run_verbs
         self.run_queries = runner_registry.run_queries
 
-    def started(self, runner: str, run_id: str) -> None:
-        """The process of a run has begun."""
-        claim = self._find_claim(runner, run_id)
-        if claim is None or not self._report(runner, claim, lambda held: _raise_refusal(self.run_verbs.start([held]))):
-            # It runs there all the same: it is noted as given, and so stopped with the next poll.
-            session = get_session_id(self._get_run(run_id))
-            self.runner_registry.set_fields(runner, **{f"{GIVEN_PREFIX}{run_id}": f"{session} 0 0"})
-            return
-        self._record_progress(self._progress(runner, claim, "run_start"))
+    def started(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
+        """Take reports of runs whose processes have begun, in one round trip; for each, why it is refused.
 
-    def completed(self, runner: str, run_id: str, session_status: str | None) -> None:
-        """A run is done."""
-        claim, session = self._take_ended_claim(runner, run_id)
-        if claim is None:
-            return
-        if session_status == IDLE_STATUS:
-            self.session_store.set_fields(session, idle_run=run_id, idle_at=runner)
-        outcome = _build_outcome(self.session_store.find_result(session, run_id))
-        if self._report(runner, claim, lambda held: _raise_refusal(self.run_verbs.finish([(held, outcome)]))):
-            self._record_progress(self._progress(runner, claim, "run_completed", session))
-
-    def started_of_all(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
-        """What several runners say of runs that have begun, together; of each, why it is refused."""
+        A report whose claim is not cached here, or is out of date, is taken by itself.
+        """
         claims = [self.runner_registry.cached_claim(each.runner, each.run) for each in reports]
         refusals = iter(self.run_verbs.start([claim for claim in claims if claim is not None]))
-        good = [claim is not None and next(refusals) is None for claim in claims]
+        taken = [claim if claim is not None and next(refusals) is None else None for claim in claims]
         self._record_progress(
             *(
                 self._progress(each.runner, claim, "run_start")
-                for each, claim, is_good in zip(reports, claims, good, strict=True)
-                if claim is not None and is_good
+                for each, claim in zip(reports, taken, strict=True)
+                if claim is not None
             )
         )
         return [
-            None if is_good else _catch_refusal(lambda each=each: self.started(each.runner, each.run))  # type: ignore[misc]
-            for each, is_good in zip(reports, good, strict=True)
+            None if claim is not None else _catch_refusal(partial(self._start_one, each))
+            for each, claim in zip(reports, taken, strict=True)
         ]
 
-    def completed_of_all(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
-        """The same of runs that are done. What is not told in the plainest way goes its own."""
+    def _start_one(self, report: RunReport) -> None:
+        claim = self._find_claim(report.runner, report.run)
+        if claim is None or not self._report(
+            report.runner, claim, lambda held: _raise_refusal(self.run_verbs.start([held]))
+        ):
+            # It runs there all the same: noted as given, it is stopped with the next poll.
+            session = get_session_id(self._get_run(report.run))
+            self.runner_registry.set_fields(report.runner, **{f"{GIVEN_PREFIX}{report.run}": f"{session} 0 0"})
+            return
+        self._record_progress(self._progress(report.runner, claim, "run_start"))
+
+    def completed(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
+        """Take reports of runs that are done, in a few round trips; for each, why it is refused.
+
+        A report whose claim is not cached here or is out of date, or whose session is idle, is taken by itself.
+        """
         claims = [
             self.runner_registry.cached_claim(each.runner, each.run) if each.status != IDLE_STATUS else None
             for each in reports
@@ -111,8 +110,8 @@ class RunReports:
             self.runner_registry.drop_claim(each.runner, each.run) or get_session_id(self._get_run(each.run))
             for each, _ in plain
         ]
-        asked = [(session, each.run) for session, (each, _) in zip(sessions, plain, strict=True)]
-        outcomes = map(_build_outcome, self.session_store.find_results(asked))
+        runs = [(session, each.run) for session, (each, _) in zip(sessions, plain, strict=True)]
+        outcomes = map(_build_outcome, self.session_store.find_results(runs))
         finished = self.run_verbs.finish([(claim, next(outcomes)) for _, claim in plain])
         self._record_progress(
             *(
@@ -123,11 +122,19 @@ class RunReports:
         )
         refusals = iter(finished)
         return [
-            None
-            if claim is not None and next(refusals) is None
-            else _catch_refusal(lambda each=each: self.completed(each.runner, each.run, each.status))  # type: ignore[misc]
+            None if claim is not None and next(refusals) is None else _catch_refusal(partial(self._complete_one, each))
             for each, claim in zip(reports, claims, strict=True)
         ]
+
+    def _complete_one(self, report: RunReport) -> None:
+        claim, session = self._take_ended_claim(report.runner, report.run)
+        if claim is None:
+            return
+        if report.status == IDLE_STATUS:
+            self.session_store.set_fields(session, idle_run=report.run, idle_at=report.runner)
+        outcome = _build_outcome(self.session_store.find_result(session, report.run))
+        if self._report(report.runner, claim, lambda held: _raise_refusal(self.run_verbs.finish([(held, outcome)]))):
+            self._record_progress(self._progress(report.runner, claim, "run_completed", session))
 
     def failed(self, runner: str, run_id: str, error: str) -> None:
         """A run's process failed."""
@@ -155,7 +162,7 @@ class RunReports:
             if self._is_overdue(hold, snapshot.now_ms):
                 self._report(snapshot.runner, hold.claim, lambda held: self.run_verbs.fail(held, RAN_TOO_LONG))
             elif self._is_over(hold, snapshot.now_ms):
-                self.completed(snapshot.runner, hold.claim.id, None)
+                self._complete_one(RunReport(snapshot.runner, hold.claim.id))
 
     def _is_overdue(self, hold: HeldRun, now_ms: int) -> bool:
         run = self.run_queries.get(hold.claim.id)
@@ -163,9 +170,9 @@ class RunReports:
         return timeout_ms is not None and run.started_at_ms is not None and now_ms - run.started_at_ms > timeout_ms
 
     def _is_over(self, hold: HeldRun, now_ms: int) -> bool:
-        about = self.session_store.read_fields(hold.session) if hold.session else {}
-        is_finished = about.get("finished_run") == hold.claim.id
-        return is_finished and now_ms - int(about.get("finished_at_ms", now_ms)) > UNREPORTED_END_MS
+        session_fields = self.session_store.read_fields(hold.session) if hold.session else {}
+        is_finished = session_fields.get("finished_run") == hold.claim.id
+        return is_finished and now_ms - int(session_fields.get("finished_at_ms", now_ms)) > UNREPORTED_END_MS
 
     # ---- what the server tells of them
 
@@ -215,17 +222,17 @@ class RunReports:
         except NotFound:
             raise RunNotFound("Run not found") from None
 
-    def _report(self, runner: str, claim: Claim, act: ReportAction) -> bool:
+    def _report(self, runner: str, claim: Claim, action: ReportAction) -> bool:
         """Report it; false where the run has gone on without this attempt, which is nothing to tell the runner."""
         try:
-            act(claim)
+            action(claim)
         except Fenced:
             self.runner_registry.drop_claim(runner, claim.id)
             present = self.runner_registry.find_claim(runner, claim.id)
             if present is None or present.fence == claim.fence:
                 return False
             # What was at hand here was an earlier attempt; another server gave the runner this one.
-            return self._report(runner, present, act)
+            return self._report(runner, present, action)
         except (Stopping, WrongState):
             return True
         return True
@@ -240,10 +247,10 @@ def _build_outcome(result: JsonValue) -> Outcome:
         return Outcome(tail=text, error=f"Its result is not kept: {describe_error(error)}"[:ERROR_CHARACTERS])
 
 
-def _catch_refusal(act: Callable[[], None]) -> AgentqError | None:
+def _catch_refusal(report: Callable[[], None]) -> AgentqError | None:
     """Why something is refused; None if it is not."""
     try:
-        act()
+        report()
     except AgentqError as refused:
         return refused
     return None

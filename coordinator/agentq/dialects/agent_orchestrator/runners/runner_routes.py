@@ -162,42 +162,46 @@ async def receive_heartbeat(request: Request, caller: RunnerPrincipal) -> Respon
 
 @router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
 async def report_started(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    batching = get_services(request).batching
-    return await _take_report(request, caller, lambda runner, _: batching.started(RunReport(runner, run_id)))
+    take = get_services(request).report_started
+    return await _take_report(request, caller, lambda runner, _: take(RunReport(runner, run_id)))
 
 
 @router.post("/runner/runs/{run_id}/completed", summary="A run is done")
 async def report_completed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    batching = get_services(request).batching
+    take = get_services(request).report_completed
 
     async def report(runner: str, fields: Fields) -> None:
-        await batching.completed(RunReport(runner, run_id, _get_text(fields, "session_status") or None))
+        await take(RunReport(runner, run_id, _get_text(fields, "session_status") or None))
 
     return await _take_report(request, caller, report)
 
 
 @router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
 async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    ask, reports = get_service(request).call_in_thread, get_services(request).run_reports
+    call_in_thread, reports = get_service(request).call_in_thread, get_services(request).run_reports
     return await _take_report(
-        request, caller, lambda runner, fields: ask(reports.failed, runner, run_id, _get_text(fields, "error"))
+        request,
+        caller,
+        lambda runner, fields: call_in_thread(reports.failed, runner, run_id, _get_text(fields, "error")),
     )
 
 
 @router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
 async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    ask, reports = get_service(request).call_in_thread, get_services(request).run_reports
+    call_in_thread, reports = get_service(request).call_in_thread, get_services(request).run_reports
     return await _take_report(
         request,
         caller,
-        lambda runner, fields: ask(reports.stopped, runner, run_id, _get_text(fields, "signal", "SIGTERM")),
+        lambda runner, fields: call_in_thread(reports.stopped, runner, run_id, _get_text(fields, "signal", "SIGTERM")),
     )
 
 
 @router.post("/runner/sessions/{session_id}/status", summary="A process that waited for a session's next turn is gone")
 async def report_exited(request: Request, caller: ReportPrincipal, session_id: str) -> Response:
-    ask, attending = get_service(request).call_in_thread, get_services(request).executor_reports
-    return await _take_report(request, caller, lambda _, fields: ask(attending.report_exit, session_id, fields))
+    call_in_thread, attending = get_service(request).call_in_thread, get_services(request).executor_reports
+    return await _take_report(
+        request, caller, lambda _, fields: call_in_thread(attending.report_exit, session_id, fields)
+    )
 
 
 async def _take_report(
@@ -208,11 +212,11 @@ async def _take_report(
     fields = await read_fields(request)
     runner = read_runner_id(fields)
 
-    async def act() -> None:
+    async def take() -> None:
         await _check_runner_token(services, service, caller, runner)
         await report(runner, fields)
 
-    await retry_through_outage(service, REPORT_TIMEOUT_S, act)
+    await retry_through_outage(service, REPORT_TIMEOUT_S, take)
     return Response(OK_BODY, media_type=JSON_TYPE)
 
 
