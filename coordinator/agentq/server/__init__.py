@@ -1,1 +1,2 @@
-"""The HTTP server: everything that a client, a dashboard or a runner says and hears without reaching Redis itself."""
+"""The HTTP server: API, events, webhooks and the socket of remote workers, for clients that do not reach Redis
+themselves."""

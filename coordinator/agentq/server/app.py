@@ -1,4 +1,4 @@
-"""The app: every router, what stands around them, and the document that describes them."""
+"""Builds the app: routers, middleware, dialects and the API document."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     endpoint.router,
     health.router,
 )
-"""In the order in which the documents show them; what is asked most often stands first. Those of dialects follow. The
-first route that matches a path answers."""
+"""In the order of the API documents, the most used first; dialects follow. The first route that matches a path
+answers."""
 
 
 class ServerApp(FastAPI):
-    """FastAPI, with the envelope around everything, its own fault handler included."""
+    """FastAPI with the request middleware and the fast path around everything, including its own error handler."""
 
     service: ServerService
 
@@ -75,7 +75,7 @@ class ServerApp(FastAPI):
         return RequestMiddleware(fast_path, settings=service.server_settings, observe=service.metrics.observe)
 
     def openapi(self) -> dict[str, Any]:
-        """Made when it is asked for, once."""
+        """The API document, built once on first use."""
         if self.openapi_schema is None:
             routes = ((route, find_required_scope(route)) for route in self.routes if isinstance(route, APIRoute))
             self.openapi_schema = build_document(self, routes, self.service.dialects)
@@ -83,14 +83,14 @@ class ServerApp(FastAPI):
 
 
 def list_routes(dialects: Sequence[type[ServerDialect]] | None = None) -> Iterator[APIRoute | APIWebSocketRoute]:
-    """All that the API has, with these dialects, or with every installed one, but for its documents."""
+    """All routes of the API with these dialects, or with all installed ones; without the document routes."""
     added = load_dialects() if dialects is None else dialects
     for router in (*ROUTERS, *(router for dialect in added for router in dialect.routers)):
         yield from (route for route in router.routes if isinstance(route, APIRoute | APIWebSocketRoute))
 
 
 def find_required_scope(route: APIRoute | APIWebSocketRoute) -> RequiredScope | None:
-    """What a route takes; None if anybody may have it."""
+    """The scope that a route requires; None if it requires none."""
     calls = (dependency.call for dependency in route.dependant.dependencies)
     return next((call for call in calls if isinstance(call, RequiredScope)), None)
 
@@ -103,10 +103,11 @@ def create_app(
     open_to_all: bool = False,
     local: str = "",
 ) -> ServerApp:
-    """Make the app of one server, with these dialects, or with every installed one.
+    """Build the app of one server, with these dialects, or with all installed ones.
 
-    With `open_to_all` nobody needs a token, wherever they are; `local` is the token of this machine, which may do
-    everything."""
+    With `open_to_all` no client needs a token, from any address; `local` is the token of this machine, which has every
+    scope.
+    """
     server = server or ServerSettings()
     dialects_used = load_dialects() if dialects is None else dialects
     service = ServerService(settings, server, dialects_used, open_to_all=open_to_all, local=local)
@@ -144,7 +145,7 @@ def create_app(
             allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match", "last-event-id"],
             expose_headers=["etag", "x-request-id", "location", "retry-after"],
         )
-    # Not by `include_router`, which would look for each request through one router after the other.
+    # Not `include_router`, which would search one router after the other for each request.
     for route in list_routes(dialects_used):
         order_auth_first(route)
         if isinstance(route, APIRoute):

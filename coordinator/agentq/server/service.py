@@ -1,12 +1,10 @@
-"""What all requests to one server share: the store and its verbs, the threads that call it, the tides, who may come in.
+"""The objects that all requests of one server share. Its tasks:
 
-Its tasks:
-
-1. Call the store in a bounded number of threads, and refuse what would wait too long for one.
-2. Make one call of many submits that come at the same time.
-3. Wait, with the tides, for what a request asks for.
+1. Call the store in a bounded number of threads, and refuse calls when too many wait.
+2. Send concurrent submits in one call.
+3. Wait for events on behalf of requests.
 4. Do the duties, in turn with workers and other servers.
-5. End in an order in which nobody is dropped: first those who wait are answered.
+5. Stop in an order that answers all waiting requests first.
 """
 
 from __future__ import annotations
@@ -59,35 +57,35 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WAITING_CALLS_MAX = 2000
-"""Calls that may wait for a thread; more are refused, to be tried again."""
+"""The most calls that wait for a thread; further ones are refused with "try again"."""
 BATCH_BYTES_MAX = 4 << 20
 UNCOUNTED_EVENTS_MAX = 50_000
-"""Events that may wait to be counted."""
+"""The most events that wait to be counted."""
 COUNT_WAIT_S = 5.0
 COUNT_WINDOW_S = 0.1
-"""Nobody waits for a metric: what happens in so short a time is counted at once."""
+"""Events within this time are counted together."""
 OUTAGE_PAUSE_S = 0.5
-"""How long a wait lets pass before it looks again at a store that was out of reach."""
+"""The pause of a wait before it reads again a store that was out of reach."""
 
 
 def get_service(connection: HTTPConnection) -> ServerService:
-    """What a request is served by."""
+    """The service of the server that received a request."""
     service: ServerService = connection.app.state.service
     return service
 
 
 class RunSubmission(NamedTuple):
-    """A run to be put into the world, its id made, with the size that it came in."""
+    """A run to submit, with its reserved id and the size of its request."""
 
     spec: RunSpec
     id: str
     bytes: int
     made_by: str = ""
-    """The token that asks for it, and its queues."""
+    """The token that submits it, and the token's queues."""
 
 
 class ServerService:
-    """One server, from its start to its end. Made on any thread; used on the loop that started it."""
+    """One server. It may be built on any thread; start it on the loop, and use it there."""
 
     def __init__(
         self,
@@ -135,7 +133,7 @@ class ServerService:
         return [Promoter(store, tick_ms), Scheduler(store, tick_ms), Reaper(store, self.settings), Janitor(store)]
 
     def start(self) -> None:
-        """Begin: on the loop."""
+        """Start all tasks, on the loop."""
         self._thread_pool.start()
         self.event_hub.start()
         self._counting_task = asyncio.create_task(self._count_events())
@@ -147,11 +145,11 @@ class ServerService:
             dialect.start()
 
     def close(self) -> None:
-        """Answer whoever waits, and let nobody wait any more; requests that come still are served."""
+        """Answer all waiting requests, and let none wait any more; other requests are still served."""
         self.event_hub.close()
 
     async def stop(self) -> None:
-        """End, when the last request was answered."""
+        """Stop all tasks, after the last request was answered."""
         for dialect in self.dialects:
             await dialect.stop()
         self.close()
@@ -166,7 +164,7 @@ class ServerService:
         self.store.connection.close()
 
     async def call_in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that blocks, in a thread."""
+        """Call a blocking function in a thread."""
         if self._calls_waiting >= WAITING_CALLS_MAX:
             raise TryLater("This server has more to do than it can; try again in a moment.")
         self._calls_waiting += 1
@@ -189,7 +187,7 @@ class ServerService:
             self.metrics.store_call_seconds.observe((monotonic_ns() - began_ns) / 1e9)
 
     async def _count_events(self) -> None:
-        """Count what happens, for the metrics, as long as the server lives."""
+        """Count events for the metrics while the server runs."""
         counter = EventCounter(self.store, self.metrics)
         with self.event_hub.watch_all(UNCOUNTED_EVENTS_MAX) as watch:
             while not self.event_hub.closing:
@@ -205,7 +203,7 @@ class ServerService:
                 await asyncio.sleep(COUNT_WINDOW_S)
 
     def read_metrics(self) -> bytes:
-        """The metrics as Prometheus reads them; to be called in a thread."""
+        """The metrics in the Prometheus format. Blocks; call it in a thread."""
         self.metrics.waiting_requests.set(self.event_hub.watch_count)
         self.metrics.duty_partitions.set(self.ticker.keeps)
         for duty, at_ms in self.ticker.done_at_ms.items():
@@ -219,10 +217,10 @@ class ServerService:
         timeout_s: float,
         *others: asyncio.Future[Any],
     ) -> T | None:
-        """What `look` finds, looked for again whenever the watch is rung.
+        """Call `read` after each event of the watch, until it returns a value.
 
-        None when the time is over, the server is to end, or one of the `others` is done. While the store cannot be
-        reached there is nothing to be found, which is no error: whoever waits waits on.
+        Returns None when the time is over, the server stops, or one of `others` is done. While the store cannot be
+        reached the wait continues.
         """
         deadline = monotonic_ms() + round(timeout_s * 1000)
         while True:
@@ -240,7 +238,7 @@ class ServerService:
         return await self.call_in_thread(self.submit_batch, submits)
 
     def submit_batch(self, submits: list[RunSubmission]) -> list[SubmitReceipt]:
-        """Submit many; what is refused of them is told in its receipt."""
+        """Submit many runs; a refusal is in the receipt."""
         receipts: dict[str, SubmitReceipt] = {}
         for by in dict.fromkeys(each.made_by for each in submits):
             own = [each for each in submits if each.made_by == by]

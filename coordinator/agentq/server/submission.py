@@ -1,8 +1,8 @@
-"""How runs come in over HTTP: one or many, read strictly, and once only for each Idempotency-Key.
+"""Submits runs over HTTP: one or many, validated strictly, and once per Idempotency-Key.
 
-With a key, the ids that were made for the first request that used it are noted before anything is submitted. A request
-that is sent again finds them: if the first came to its end, its answer is told again; if not, the same ids are
-submitted again, which changes nothing that is there already.
+With a key, the ids reserved for the first request are stored before anything is submitted. A repeated request finds
+them: if the first request completed, its answer is returned again; otherwise the same ids are submitted again, which
+does not change existing runs.
 """
 
 from __future__ import annotations
@@ -33,45 +33,45 @@ from agentq.server.service import RunSubmission, ServerService
 
 KEY_LENGTH_MAX = 255
 KEYS_PARTITION = 0
-"""The partition that the answers of keys live in."""
+"""The partition of the idempotency keys."""
 SHOWN_NUMBER_LENGTH = 40
 INFINITY = b"Infinity"
 CHOSEN_ID_AGE_MS = 600_000
-"""How far from the present the time in an id may be that a client has made."""
+"""The largest difference between now and the time in a run id that a client chose."""
 
 
 class SubmitResponse(NamedTuple):
-    """What a submit is answered: the status, and the body."""
+    """The status and body of the response to a submit."""
 
     status: int
     body: dict[str, Any]
 
 
 class SubmitBody(NamedTuple):
-    """What is to be submitted: the runs, and whether they came as a list."""
+    """The runs to submit, and whether they came as a list."""
 
     specs: Sequence[RunSpec]
     many: bool
     bytes: int
     trace: str | None = None
-    """The trace of the request, for runs that say nothing of one themselves."""
+    """The trace of the request, for runs that name none."""
 
 
 def parse_json(body: bytes) -> Any:
-    """The JSON of a request."""
+    """Parse the JSON of a request."""
     if not body:
         raise Invalid('There is no body; it is to be JSON, such as {"kind": "command", "argv": ["make", "test"]}.')
     try:
         value = from_json(body, allow_inf_nan=False, cache_strings="none")
         if INFINITY in to_json(value):
-            json.loads(body, parse_float=_parse_finite_float)  # unless it is a text that says so
+            json.loads(body, parse_float=_parse_finite_float)  # unless the word is inside a text
     except (ValueError, RecursionError) as error:
         raise Invalid(f"The body is not JSON: {error}.") from error
     return value
 
 
 def _parse_finite_float(text: str) -> float:
-    """What is too large to be a number becomes infinite, which JSON has no word for when it is told again."""
+    """Refuses a number that would become infinite, which JSON cannot represent in an answer."""
     number = float(text)
     if isinf(number):
         raise ValueError(f"{text[:SHOWN_NUMBER_LENGTH]} is too large for a number")
@@ -79,7 +79,7 @@ def _parse_finite_float(text: str) -> float:
 
 
 def parse_submit_body(body: bytes, value: Any, *, one: bool = False) -> SubmitBody:
-    """The runs in a body that is one run, or, unless there has to be `one`, `{"runs": […]}`."""
+    """Parse one run, or, unless there must be `one`, `{"runs": […]}`."""
     if not one and isinstance(value, list):
         value = {"runs": None}
     if not one and isinstance(value, dict) and "runs" in value:
@@ -95,7 +95,7 @@ def parse_submit_body(body: bytes, value: Any, *, one: bool = False) -> SubmitBo
 
 
 def parse_spec(body: bytes, prefix: str = "") -> RunSpec:
-    """A run, read strictly; `place` is where it stands in what came."""
+    """Parse a run strictly; `prefix` is its path in the body."""
     try:
         return RunSpec.model_validate_json(body)
     except ValidationError as error:
@@ -113,7 +113,7 @@ async def submit(
     durable: bool,
     run_id: str | None = None,
 ) -> SubmitResponse:
-    """Submit what was asked for; all of it is checked first."""
+    """Submit runs; all of them are checked first."""
     for spec in submitted.specs:
         caller.check_queue(spec.queue)
     if caller.queues:
@@ -129,7 +129,7 @@ async def submit(
 
 
 def _check_referenced_queues(service: ServerService, caller: Principal, specs: Sequence[RunSpec]) -> None:
-    """Refuse runs that would reach, through what they name, what is in other queues or in none."""
+    """Refuse runs that refer to runs in other queues, or to sessions and plans."""
     for spec in specs:
         if spec.session is not None or spec.plan is not None:
             queues = ", ".join(caller.queues)
@@ -143,7 +143,7 @@ def _check_referenced_queues(service: ServerService, caller: Principal, specs: S
 
 
 def _find_result_references(value: Any) -> Iterator[str]:
-    """The runs whose results stand among the arguments of a function."""
+    """The runs whose results are among the arguments of a function."""
     if isinstance(value, dict) and is_run_id(str(value.get(RESULT_REFERENCE_KEY))):
         yield value[RESULT_REFERENCE_KEY]
     elif isinstance(value, list | dict):
@@ -152,7 +152,7 @@ def _find_result_references(value: Any) -> Iterator[str]:
 
 
 def _prefix_dedupe_key(spec: RunSpec) -> RunSpec:
-    """With a dedupe key that no run of another queue has: else it could hold up others' runs, or replace them."""
+    """Make a dedupe key unique to its queue, so that it cannot delay or replace runs of other queues."""
     if spec.dedupe_key is None:
         return spec
     key = f"queue:{spec.queue}:{spec.dedupe_key}"
@@ -165,12 +165,12 @@ def _prefix_dedupe_key(spec: RunSpec) -> RunSpec:
 
 
 def _check_chosen_id(service: ServerService, caller: Principal, what: SubmitBody, run_id: str) -> None:
-    """Refuse an id that could not be that of this run, or that another may be about to get."""
+    """Refuse an id that does not fit this run, or that another run may get."""
     check_run_id(run_id)
     if what.many:
         raise Invalid("id: many runs cannot have one id; give them an Idempotency-Key.")
     parent = what.specs[0].parent
-    # The id of a child of a function follows from that of its parent.
+    # The id of a function's child is derived from that of its parent.
     if parent is None or id_created_ms(parent) != id_created_ms(run_id):
         if caller.queues:
             raise Denied("id: a token of some queues cannot choose the id of a run; use an Idempotency-Key.")
@@ -203,8 +203,8 @@ async def execute_once(
     proposal: dict[str, Any],
     action: Callable[[dict[str, Any]], Awaitable[SubmitResponse]],
 ) -> SubmitResponse:
-    """Do what a request with a key asks for, once: `made` is what it has made up for that, and acts with only if no
-    other that came before with this key, and this digest of its body, has made up something else."""
+    """Execute a request with a key once. `proposal` holds the ids reserved for it; `action` gets those of the first
+    request with this key, which must have the same digest of its body."""
     if not 1 <= len(key) <= KEY_LENGTH_MAX or not key.isprintable():
         raise Invalid(f"An Idempotency-Key has 1 to {KEY_LENGTH_MAX} characters, all of which can be printed.")
     digest = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
@@ -257,7 +257,7 @@ async def _submit_specs(
 
 
 async def _collect_limit_notes(service: ServerService, specs: Sequence[RunSpec]) -> list[str]:
-    """What is strange about runs that were taken: limits that nobody has set."""
+    """Warnings about limits of accepted runs that are not set."""
     keys = {key for spec in specs for key in spec.limits}
     return await service.call_in_thread(warn_unset_limits, QueueControls(service.store), sorted(keys)) if keys else []
 
@@ -270,7 +270,7 @@ async def _submit_durably(service: ServerService, spec: RunSpec, run_id: str) ->
 
 
 def _format_receipt(receipt: SubmitReceipt) -> dict[str, Any]:
-    """What became of one run."""
+    """The result for one run."""
     refused = receipt.refused
     if refused is None:
         return {"id": receipt.id, "created": receipt.created}

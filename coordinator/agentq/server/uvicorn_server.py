@@ -1,7 +1,7 @@
-"""One server process: the address it listens at, its certificate, and how it ends.
+"""Runs one server process: address, certificate, signals, shutdown.
 
-It refuses to listen where others can reach it unless they need a token. It ends in an order in which nobody is dropped:
-it takes no new connections, whoever waits is answered at once, and what is under way goes out.
+It refuses to listen on an address that others can reach unless tokens are required. On shutdown it accepts no new
+connections, answers all waiting requests at once, and completes those under way.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from agentq.server.auth.access_control import read_token_file
 from agentq.server.http.protocol import make_protocol
 
 KEEP_ALIVE_S = 75
-"""How long a connection may lie idle: longer than those of most proxies, so that these close first."""
+"""How long a connection may be idle: longer than in most proxies, so that these close it first."""
 BACKLOG = 4096
 GC_THRESHOLDS = (20_000, 20, 100)
-"""New objects until the youngest are looked through, and how many such looks until the older ones are."""
+"""New objects until a collection of the youngest generation, and collections until one of the next generation."""
 
 log = logging.getLogger("agentq.server")
 
 
 class UvicornServer(uvicorn.Server):
-    """uvicorn, which tells those who wait before it waits for them."""
+    """uvicorn, which answers waiting requests before it waits for connections to end."""
 
     def __init__(self, config: uvicorn.Config, app: ServerApp) -> None:
         super().__init__(config)
@@ -51,7 +51,7 @@ class UvicornServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The first signal ends it well, the second at once; that it was one is no failure."""
+        """The first signal stops the server in order, the second at once; neither is reported as a failure."""
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, self.handle_exit, each, None)
@@ -72,7 +72,7 @@ class UvicornServer(uvicorn.Server):
 def serve(
     settings: Settings, server: ServerSettings, *, insecure: bool = False, ready: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Listen until a signal says to end; `ready` is told the address once it is there."""
+    """Listen until a signal; `ready` is called with the address once the server listens."""
     check_settings(server, insecure=insecure)
     log_setup.log_server(server.log_level)
     hide_memory()
@@ -91,7 +91,7 @@ def serve(
 
 
 def _make_local_token(home: Path) -> str:
-    """The token of this machine; empty where it cannot be kept, as in a container: then others are needed."""
+    """The token of this machine; empty where it cannot be stored, as in a container."""
     try:
         return local_token.ensure_local_token(home)
     except NotAllowed as error:
@@ -101,7 +101,7 @@ def _make_local_token(home: Path) -> str:
 
 @contextmanager
 def _open_unix_socket(path: Path | None) -> Iterator[list[socket.socket]]:
-    """The unix socket that the server listens on as well, in a folder that only its user enters."""
+    """The unix socket beside the port, in a folder that only this user can enter."""
     if path is None:
         yield []
         return
@@ -111,7 +111,7 @@ def _open_unix_socket(path: Path | None) -> Iterator[list[socket.socket]]:
             path.parent.chmod(local_token.PRIVATE_MODE)
             if _is_socket_served(path):
                 raise OSError("a server at the same port of another address has it")
-            path.unlink(missing_ok=True)  # of a server that was killed
+            path.unlink(missing_ok=True)  # left by a server that was killed
             listener.bind(str(path))
             path.chmod(local_token.PRIVATE_MODE)
             listener.listen(BACKLOG)
@@ -132,7 +132,7 @@ def _is_socket_served(path: Path) -> bool:
 
 
 def check_settings(server: ServerSettings, *, insecure: bool = False) -> None:
-    """Whether the settings go together, before anything is opened."""
+    """Refuse contradictory settings before anything is opened."""
     if not is_loopback(server.host) and (server.open_runners or not server.require_tokens):
         word = "--open-runners" if server.open_runners else "--no-token"
         raise Invalid(f"{word} is for a server on loopback, and others could reach one at {server.host}.")
@@ -152,12 +152,12 @@ def check_settings(server: ServerSettings, *, insecure: bool = False) -> None:
 
 
 def _check_store_and_tokens(app: ServerApp, server: ServerSettings, *, is_open: bool) -> None:
-    """Refuse a namespace that does not fit, and an address that others reach where nobody could be told apart."""
+    """Refuse an incompatible namespace, and an address that others reach while there is no token."""
     try:
         app.service.store.guard()
         tokens = len(Tokens(app.service.store).all())
     except Unreachable as fault:
-        # It serves all the same: whoever asks is told, and once the store is back nobody has to start it again.
+        # It serves all the same: requests get an error, and the server works again once the store is back.
         log.warning("the store cannot be reached", extra={"fields": {"error": str(fault)}})
         tokens = 1
     if is_open or server.token_file or tokens or (is_loopback(server.host) and not server.require_tokens):
@@ -176,7 +176,7 @@ def _check_store_and_tokens(app: ServerApp, server: ServerSettings, *, is_open: 
 def _open_tcp_socket(server: ServerSettings) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
-        # asyncio sends without delay only on what is said to be TCP.
+        # asyncio disables Nagle's algorithm only on sockets with this protocol number.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -209,14 +209,14 @@ def _build_config(app: ServerApp, server: ServerSettings) -> uvicorn.Config:
 
 
 def _tune_garbage_collector() -> None:
-    """Each look through all that there is holds up everybody, for 350 ms with 2,500 connections; and what was loaded
-    by now stays for good."""
+    """Collect less often: a full collection stops the server for 350 ms with 2,500 connections. Objects loaded so
+    far are frozen."""
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _raise_file_limit(connections: int) -> None:
-    """A connection is a file: allow as many as there may be, as far as the system does."""
+    """Raise the limit of open files to the number of connections, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + 500
     if soft != resource.RLIM_INFINITY and soft < needed:

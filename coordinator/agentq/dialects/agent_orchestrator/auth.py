@@ -1,4 +1,4 @@
-"""Scopes of what runners ask, which is held while the store cannot be asked whether their token is good."""
+"""Scopes of requests from runners; such a request is held while the store cannot check its token."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from agentq.server.service import OUTAGE_PAUSE_S, ServerService, get_service
 
 Reply = TypeVar("Reply")
 REPORT_TIMEOUT_S = 28.0
-"""How long a report is held through an outage of the store: runners give up after 35 s, their gateway after 30."""
+"""How long a report is held through an outage of the store. Runners give up after 35 s, their gateway after 30 s."""
 EVENT_TIMEOUT_S = 4.0
-"""The same for what executors say themselves, which give up after 5 s."""
+"""How long an executor's report is held; executors give up after 5 s."""
 
 
 class PollScope(RequiredScope):
-    """The scope of a poll. With a token that has asked too often, or while the store cannot be asked whether it is
-    good, it is held, and told nothing: refused three times in a row, a runner gives up for good.
-    """
+    """The scope of a poll. While the token's rate limit is used up or the store cannot check the token, the poll is
+    held and answered 204, because a runner that is refused three times in a row gives up for good."""
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
         if "authorization" not in connection.headers:
-            return await super().__call__(connection)  # which asks the store nothing
+            return await super().__call__(connection)  # which does not use the store
         timeout_s: float = connection.app.state.agent_orchestrator.timing.runner_poll_timeout
         until_ms = monotonic_ms() + round(timeout_s * 1000)
         authenticating = asyncio.create_task(super().__call__(connection))
-        # It is not cut off: others are looked at in the same call of the store.
+        # Not cancelled: the same call of the store checks the tokens of other requests.
         await asyncio.wait({authenticating}, timeout=timeout_s)
         if authenticating.done():
             try:
@@ -47,11 +46,11 @@ class PollScope(RequiredScope):
         raise HTTPException(204)
 
     async def _hold(self, connection: HTTPConnection, refusal: AgentqError, until_ms: int) -> None:
-        """Wait until the store can be asked again, or for as long as a poll is held."""
+        """Wait until the store can be used again, or for as long as a poll is held."""
         service = get_service(connection)
         is_rate_limited = isinstance(refusal, TooMany)
         pause_s = refusal.wait_ms / 1000 if isinstance(refusal, TooMany) else OUTAGE_PAUSE_S
-        # Nothing is ever heard of nobody's run, but that the server is to end.
+        # No run has this id: the watch ends early only when the server stops.
         with service.event_hub.watch_runs("nobody") as watch:
             while not service.event_hub.closing and (left_s := (until_ms - monotonic_ms()) / 1000) > 0:
                 await watch.next(min(pause_s, left_s))
@@ -69,9 +68,9 @@ class PollScope(RequiredScope):
 async def retry_through_outage(
     service: ServerService, timeout_s: float, action: Callable[[], Awaitable[Reply]]
 ) -> Reply:
-    """What something is answered that is said once: while the store cannot be reached it is tried again, for so long.
+    """Call `action` until it succeeds, while the store cannot be reached, for at most `timeout_s`.
 
-    Their programs do not repeat a report, and a run whose end was lost would run for ever.
+    For reports, which runners and executors send only once: a run whose end was lost would run for ever.
     """
     until_ms = monotonic_ms() + round(timeout_s * 1000)
     while True:
@@ -88,7 +87,7 @@ async def retry_through_outage(
 
 
 class ReportScope(RequiredScope):
-    """The scope of a report; while the store cannot be asked whether the token is good, it is held."""
+    """The scope of a report. The report is held while the store cannot check its token."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(TokenScope.WORK, bound=True, foreign=True)

@@ -1,11 +1,11 @@
-"""What is owed when a foreign run ends: a parent is told how its child ended, a hook what a run resulted in.
+"""Sends callbacks when runs end: to the parent session of a child run, and to finish hooks.
 
-That something is owed is put down before the run is submitted, and is crossed out when it was done; so it is done also
-if every server was down when the run ended. Any server may do it, and two at once do it once: the turn that tells a
-parent has an id that follows from the first child it tells of, and whoever finds it taken reads there what it told.
+A pending callback is recorded before its run is submitted, and removed after it was sent; so it is sent even if all
+servers were down when the run ended. Any server may send it, and two that try at once send it once: the callback's run
+has an id derived from its first child. The server that finds the id taken reads from that run which children it covers.
 
-A parent that is busy is told when it is free again, of all its children that have ended by then, together. Nothing is
-remembered as being under way: whether a parent is busy is read from its line, so that a turn that failed holds up none.
+While a parent is busy its callbacks wait; then one turn covers all children that have ended. No progress is stored:
+whether a parent is busy is read from its queued turns, so a failed turn blocks nothing.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from agentq.server.thread_pool import CallInThread
 
 EVENT_CAPACITY = 2000
 CALLBACKS_PER_ROUND = 500
-"""Debts that one round looks at."""
+"""Pending callbacks that one round checks."""
 CHILDREN_PER_TURN = 100
-"""Children that one turn tells of, at the most."""
+"""The most children that one callback covers."""
 RESULT_CHARACTERS_MAX = 64 << 10
-"""Of each child's result, at the most; of all together, that many times SHARES."""
+"""The most characters of one child's result; the results of all children have RESULT_SHARES times as many together."""
 RESULT_SHARES = 12
 ORPHAN_TIMEOUT_MS = 60_000
-"""After so long without its run a debt is of a submit that never came to be."""
+"""A pending callback without a run is dropped after this time: its submit failed."""
 CHECK_INTERVAL_S = 30.0
-"""How often it is looked whether something is owed, whatever has happened."""
+"""How often pending callbacks are checked without any event."""
 BATCH_WINDOW_S = 0.02
-"""Children that end together are told of together; and it is not looked at every event by itself."""
+"""Events within this time are handled together, so that children that end together share a callback."""
 PART_SEPARATOR = "\n\n"
 CLOSING_SENTENCE = "Please continue with the orchestration based on "
 
@@ -58,7 +58,7 @@ log = logging.getLogger("agentq.server")
 
 
 class CompletionCallbacks(EventFollower):
-    """Pays what is owed."""
+    """Sends pending callbacks."""
 
     def __init__(
         self,
@@ -86,13 +86,13 @@ class CompletionCallbacks(EventFollower):
 
     async def _settle_in_thread(self) -> None:
         try:
-            with suppress(Unreachable, TryLater):  # it is looked again after a while, whatever happens
+            with suppress(Unreachable, TryLater):  # the next round retries
                 await self._call_in_thread(self.settle)
         except AgentqError as fault:
             log.warning("a debt was not paid", extra={"fields": {"error": str(fault)}})
 
     def settle(self) -> int:
-        """Pay whatever is due; returns how much was."""
+        """Send all callbacks that are due; returns how many were removed."""
         return sum(self._settle_partition(partition) for partition in self.store.partitions())
 
     def _settle_partition(self, partition: int) -> int:
@@ -115,7 +115,8 @@ class CompletionCallbacks(EventFollower):
     # ---- hooks
 
     def _settle_hooks(self, ended: list[RunRecord]) -> Iterator[str]:
-        """Tell finish hooks; a run that owes its parent something as well stays until that is paid, too."""
+        """Submit runs of finish hooks. A run whose parent needs a callback as well stays recorded until that was
+        sent."""
         for run in ended:
             notes = DialectNotes.from_spec(run.spec)
             if notes.finish is not None and run.state is State.COMPLETED:
@@ -133,14 +134,14 @@ class CompletionCallbacks(EventFollower):
                 hook, parameters, session=get_session_id(run), queue=run.spec.queue, run_id=run_id
             )
         except Duplicate:
-            return  # it was told already
+            return  # already submitted
         except Invalid as wrong:
             log.warning("a finish hook cannot be told", extra={"fields": {"run": run.id, "error": str(wrong)}})
 
     # ---- parents
 
     def _settle_parents(self, ended: list[RunRecord]) -> Iterator[str]:
-        """Tell each parent that is free of its children that have ended."""
+        """Submit a callback to each parent that is not busy."""
         by_parent: dict[str, list[RunRecord]] = {}
         for run in sorted(ended, key=lambda run: run.id):
             notes = DialectNotes.from_spec(run.spec)
@@ -150,12 +151,12 @@ class CompletionCallbacks(EventFollower):
             yield from self._submit_callback(parent, children[:CHILDREN_PER_TURN])
 
     def _submit_callback(self, parent: str, children: list[RunRecord]) -> list[str]:
-        """The debts that are paid."""
+        """Submit a callback; returns the children whose callbacks are done."""
         ids = [run.id for run in children]
         try:
             stored = self.session_store.sessions.get(parent)
         except NotFound:
-            return ids  # there is nobody to be told
+            return ids  # the parent no longer exists
         if stored.state != "open":
             return ids
         if stored.turns:
@@ -169,7 +170,7 @@ class CompletionCallbacks(EventFollower):
         except WrongState:
             return ids  # closed a moment ago
         except Invalid as wrong:
-            # It would be so for ever, and what others are owed would wait behind it.
+            # A retry would fail again, and would block the other callbacks.
             log.warning("a parent cannot be told", extra={"fields": {"session": parent, "error": str(wrong)}})
         return ids
 
@@ -195,7 +196,7 @@ class CompletionCallbacks(EventFollower):
         return "\n".join([opening, "\n\n".join(parts), "</agent-callback>"]) + f"\n\n{CLOSING_SENTENCE}these results."
 
     def _describe_child(self, run: RunRecord) -> str:
-        """The end of one child as the older dialects tell it."""
+        """The end of one child in the sentences of the older dialects."""
         ended = "completed" if run.state is State.COMPLETED else "failed"
         opening = f'The child agent session "{get_session_id(run)}" has {ended}.'
         return f"{opening}\n\n{self._format_result(run, '##')}\n\n{_choose_closing(run)}"
@@ -211,7 +212,7 @@ class CompletionCallbacks(EventFollower):
 
 
 def _choose_closing(run: RunRecord) -> str:
-    """What the parent is to do now."""
+    """The instruction to the parent at the end of a callback."""
     if run.state is State.COMPLETED:
         return f"{CLOSING_SENTENCE}this result."
     return "Please handle this failure and continue with the orchestration."
@@ -222,6 +223,6 @@ def _needs_parent_callback(notes: DialectNotes) -> bool:
 
 
 def _quote_text(text: str, characters_max: int) -> str:
-    """A text that cannot end the part that it stands in."""
+    """A text shortened and escaped so that it cannot end the tag around it."""
     shown = text if len(text) <= characters_max else f"{text[:characters_max]}\n… ({len(text)} characters in all)"
     return shown.replace("</agent-callback", "</ agent-callback")

@@ -1,12 +1,12 @@
-"""What a foreign run demands of its runner, as demands of ours.
+"""Translates the demands of a request or blueprint into demands of a run.
 
-    hostname, project_dir, executor_profile    the label of that name is that
-    tags                                       all of them: the label `tag.NAME` is `yes`
-    executor_type                              `procedural` is that; anything else may go to whoever is not procedural,
-                                               our own workers too
+    hostname, project_dir, executor_profile    the label of that name has that value
+    tags                                       for each tag, the label `tag.NAME` is `yes`
+    executor_type                              `procedural` demands that; any other value allows every runner that is
+                                               not procedural, our own workers too
 
-Demands only add to one another. Of two that name the same property differently, the one that stands higher counts: the
-runner that brings the agent along, where its conversation is, the blueprint, what the agent is, the request.
+Demands are merged. If two sources name the same property, the first of these wins: the runner that brings the agent
+along, the affinity of the conversation, the blueprint, the agent's type, the request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LABEL_BY_FIELD = {"hostname": HOSTNAME_LABEL, "project_dir": PROJECT_LABEL, "exe
 
 
 class DialectDemands(BaseModel):
-    """Demands as foreign requests and blueprints spell them."""
+    """Demands in the format of requests and blueprints."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -47,19 +47,19 @@ class DialectDemands(BaseModel):
 
     @classmethod
     def read(cls, body: Any) -> DialectDemands:
-        """Read demands, or say in one sentence what is wrong with them."""
+        """Parse demands, or raise Invalid."""
         try:
             return cls.model_validate(body or {})
         except ValidationError as error:
             raise Invalid(f"The demands are wrong: {describe_error(error)}") from error
 
     def merge_below(self, higher: DialectDemands) -> DialectDemands:
-        """These together with those that stand higher."""
+        """These demands, overridden by `higher`."""
         fields = higher.model_dump(exclude_none=True, exclude={"tags"})
         return self.model_copy(update={**fields, "tags": tuple(dict.fromkeys((*higher.tags, *self.tags)))})
 
     def to_demands(self) -> dict[str, str]:
-        """As demands of ours."""
+        """As demands of a run's spec."""
         fields: Mapping[str, str | None] = self.model_dump(exclude={"tags"})
         labels = {
             LABEL_BY_FIELD[name]: make_label(text) for name, text in fields.items() if text and name in LABEL_BY_FIELD

@@ -1,13 +1,13 @@
-"""The dialects of claude-agent-orchestrator as data: one row each, so that a fifth is a row.
+"""The dialects of claude-agent-orchestrator as data, one row each. A new dialect is a new row.
 
     A            commit 3cf44c7, December 2025
     B            commit ba0f42d, January 2026, the last with `executor_type`
-    v0.1-v0.6    the releases 0.1.0 to 0.6.0: they register as C does and are stopped as A and B are
+    v0.1-v0.6    the releases 0.1.0 to 0.6.0: they register as C does, and are stopped as A and B are
     C            since 0.7.0
 
-A row says how a runner is recognised, identified and stopped, what a request for a run looks like, what is shown of a
-session before its executor has begun it, and what lists answer. All rows are answered at the same time on the same
-URLs: what does not depend on the dialect (paths, most fields) is in no row, since each client reads its own fields.
+A row defines how a runner is recognised, identified and stopped, the fields of a request for a run, when a session
+becomes visible, and the shape of lists. All dialects are served at the same time on the same URLs. Paths and most
+fields are the same for all and are in no row, since each client reads only its own fields.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CallbackTrigger = Literal["parent", "execution_mode"]
 
 
 class StopSpelling(NamedTuple):
-    """One spelling of an order to stop: the key of the answer to a poll, and whether it names runs or sessions."""
+    """One format of a stop order: the key in the answer to a poll, and whether it lists runs or sessions."""
 
     key: str
     names: Literal["run", "session"]
@@ -33,50 +33,51 @@ STOP_RUNS, STOP_SESSIONS = StopSpelling("stop_runs", "run"), StopSpelling("stop_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What is particular to one dialect."""
+    """The properties of one dialect."""
 
     name: DialectName
 
     # ---- a runner registers
     registers_with: tuple[str, ...]
-    """Fields that the body of a registration of this dialect has; of the first row whose fields are all there it is."""
+    """Fields of the registration body. The first row whose fields are all present matches."""
     executor_has: str | None = None
-    """A field of `executor` that tells it from other dialects with the same fields."""
+    """A field of `executor` that distinguishes this dialect from others with the same fields."""
     identity_fields: tuple[str, ...]
-    """What the runner's id is made of, so that it gets the same again; without all of them it is made up."""
+    """The fields that the runner's id is derived from, so that it gets the same id again; if one is missing the id is
+    random."""
     fetches_scripts: bool = False
     """Whether a poll may answer `sync_scripts`."""
 
     # ---- a runner is told to stop
     stops: tuple[StopSpelling, ...]
-    """All spellings stand in one answer; the runner reads the one that it knows."""
+    """Formats of a stop order. One answer contains all; the runner reads the one that it knows."""
 
     # ---- a client asks for a run
     requested_with: str
-    """The field of `POST /runs` that tells the dialect; requests of two rows with the same field are alike."""
+    """The field of `POST /runs` that identifies the dialect; requests of rows with the same field are alike."""
     accepted_status: Literal[200, 201]
     callback_requested_by: CallbackTrigger
-    """What asks for a callback: a parent alone, or `execution_mode: async_callback` with one."""
+    """What requests a callback: a parent alone, or `execution_mode: async_callback` together with a parent."""
     callback_in_tags: bool
-    """Whether a parent is told of its child in tags (`<agent-callback …>`), or in sentences."""
+    """Whether a callback is formatted with tags (`<agent-callback …>`) or as sentences."""
 
     # ---- a session
     server_reports_progress: bool = False
-    """Whether the server tells `run_start` and `run_completed` of a run; where not, its executor does."""
+    """Whether the server sends `run_start` and `run_completed` for a run; otherwise its executor does."""
     session_created_by: SessionCreator
-    """Who makes the session: with `executor` the lists and `by-name` do not show it before `POST /sessions`."""
+    """Who creates the session. With `executor`, the lists and `by-name` hide it until `POST /sessions`."""
     unfinished_message: str
-    """The sentence with which the result of a session is refused that has not finished."""
+    """The error for the result of a session that has not finished."""
     affinity_fields: tuple[str, ...] = ("hostname", "project_dir", "executor_profile")
-    """Where a conversation is, in the fields that are answered beside `session_id`."""
+    """The fields of the affinity answer beside `session_id`: where the conversation runs."""
     refuses_stop_of_ended: bool
     """Whether stopping a run that has ended is refused with 400."""
 
     # ---- lists
     array_paths: Collection[str] = ("/agents", "/capabilities", "/scripts", "/mcp-servers")
-    """Lists that are answered as an array; all others are an object with the list under the name of what it holds."""
+    """Lists that are answered as an array; all others are an object with one key."""
     has_pages: bool = False
-    """Whether its clients ask for a second page; where not, a list without `limit` and `cursor` is answered whole."""
+    """Whether its clients request further pages; otherwise a list without `limit` and `cursor` is answered whole."""
 
 
 DIALECT_C = Dialect(
@@ -100,7 +101,7 @@ DIALECT_RELEASES = Dialect(
     registers_with=("executor_profile",),
     identity_fields=("hostname", "project_dir", "executor_profile", "executor.command"),
     fetches_scripts=True,
-    # A runner of 0.7 whose registration does not tell its lifecycle registers with the same fields: it reads the other.
+    # A runner of 0.7 whose registration lacks `lifecycle` sends the same fields, but reads the other format.
     stops=(STOP_RUNS, STOP_SESSIONS),
     requested_with="parameters",
     accepted_status=201,
@@ -113,7 +114,7 @@ DIALECT_RELEASES = Dialect(
 )
 DIALECT_B = Dialect(
     name="b",
-    # A runner of A sends the same three; both get an id of them, and a second process at the same time is refused.
+    # A runner of A sends the same three. Both get an id from them, and a second process at the same time is refused.
     registers_with=("hostname", "project_dir", "executor_type"),
     identity_fields=("hostname", "project_dir", "executor_type"),
     stops=(STOP_RUNS,),
@@ -141,21 +142,21 @@ DIALECT_A = Dialect(
 )
 
 DIALECTS: Mapping[str, Dialect] = {each.name: each for each in (DIALECT_C, DIALECT_RELEASES, DIALECT_B, DIALECT_A)}
-"""By name, in the order in which a registration is compared with them."""
+"""By name, in the order in which a registration is matched."""
 NEWEST_DIALECT = DIALECT_C
 REQUEST_DIALECTS: tuple[Dialect, ...] = (DIALECT_A, DIALECT_C, DIALECT_B)
-"""The rows that a request for a run is compared with, one of each field that tells."""
+"""The rows that a request for a run is matched with, one for each identifying field."""
 WHOLE_LIST_MAX = 10_000
-"""The most rows of a list that is answered whole; what is older is reached with `limit` and `cursor`."""
+"""The most rows of a list that is answered whole; older rows are reached with `limit` and `cursor`."""
 
 
 def find_dialect(name: str | None) -> Dialect:
-    """A row by its name, as a run's notes or a session's facts have it; the newest if it is not known."""
+    """The row of a name, as stored with a run or session; the newest dialect if the name is unknown."""
     return DIALECTS.get(name or "", NEWEST_DIALECT)
 
 
 def match_registration(fields: Collection[str], executor: Collection[str]) -> Dialect:
-    """The dialect of a registration with these fields, whose `executor` has those."""
+    """The dialect of a registration with these fields and these fields of `executor`."""
     return next(
         row
         for row in DIALECTS.values()
@@ -170,7 +171,6 @@ def match_request(fields: Collection[str]) -> Dialect:
 
 
 def wants_whole_list(parameters: Iterable[str]) -> bool:
-    """Whether a list is asked for as foreign clients ask, who know of no pages: then all of it is answered, in their
-    shape. Clients of ours ask with `limit` or `cursor`, and get a page.
-    """
+    """Whether a list is requested without `limit` and `cursor`, as clients of the dialect do. They get the whole
+    list in their format; clients of agentq get a page."""
     return not {"limit", "cursor"} & {*parameters}

@@ -1,4 +1,4 @@
-"""What foreign runners and clients are refused with: the codes and words that they know."""
+"""Status codes and messages that runners and clients of the dialect expect for errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STATUS_BY_ERROR: dict[type[AgentqError], int] = {
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Answer these with the codes that the dialects have for them."""
+    """Answer these errors with the codes of the dialect."""
     for kind in STATUS_BY_ERROR:
         app.add_exception_handler(kind, _handle_error)
 

@@ -1,4 +1,4 @@
-"""What follows the tides in a task of its own, from the server's start to its end."""
+"""Base class of background tasks that follow events while the server runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("agentq.server")
 
 
 class EventFollower:
-    """To be used on the server's loop alone."""
+    """Restarts `follow` after an error. Use it on the server's loop only."""
 
     def __init__(self, event_hub: EventHub, call_in_thread: CallInThread) -> None:
         self.event_hub = event_hub
@@ -22,11 +22,11 @@ class EventFollower:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the task."""
         self._task = asyncio.create_task(self._follow_forever())
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Cancel the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -36,9 +36,9 @@ class EventFollower:
         while not self.event_hub.closing:
             try:
                 await self.follow()
-            except Exception:  # whoever waits must not wait for ever because of one event
+            except Exception:  # an error in one event must not block waiting requests for ever
                 log.exception("what happens was not followed for a moment")
                 await asyncio.sleep(OUTAGE_PAUSE_S)
 
     async def follow(self) -> None:
-        """What is done until the tides end. It may begin in the middle, and does not know what happened before."""
+        """Handle events until the hub closes. It may start at any event, without the events before it."""

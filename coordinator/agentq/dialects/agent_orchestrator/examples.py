@@ -1,7 +1,5 @@
-"""What runners and clients of other systems say and are answered, for the documents of the API: dialect C, the newest.
-
-A test holds the names against real answers.
-"""
+"""Examples of requests and responses for the API documents, in dialect C, the newest. A test compares their field names
+with real responses."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ SESSION_FIELDS = {"session_id": SESSION_ID, "session_name": "research", "status"
 
 
 def _build_kind_examples(kind: str) -> dict[tuple[str, str], RouteExample]:
-    """What is asked and answered of one kind of thing that is kept for runners."""
+    """Examples for one kind of stored item."""
     body = {"name": "researcher", "description": "Finds out what is known of something."}
     one, kept = f"/{kind}/{{name}}", {"name": "researcher", "created_at": TIMESTAMP, "modified_at": TIMESTAMP}
     return {

@@ -1,4 +1,4 @@
-"""claude-agent-orchestrator as a dialect of the server: what it adds to it, and what it answers on paths of agentq."""
+"""The dialect as a plug-in of the server: its routes, its fields in records, its answers on paths of agentq."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STATUS_PARAMETER = {
 
 
 class AgentOrchestrator(ServerDialect):
-    """The runner protocol, in its four variants; see README.md."""
+    """The runner protocol in its four variants; see README.md."""
 
     routers = (runner_routes.router, session_routes.router, blueprint_routes.router, event_routes.router)
     examples = EXAMPLES
@@ -84,7 +84,7 @@ class AgentOrchestrator(ServerDialect):
             raise NotFound("Run not found")
 
     def is_from_executor(self, body: object) -> bool:
-        """Sessions of agentq are begun without an id."""
+        """Sessions of agentq are created without an id."""
         return isinstance(body, dict) and "session_id" in body
 
     async def submit_run(self, request: Request, caller: Principal, body: Any, key: str | None) -> Response | None:
@@ -93,7 +93,7 @@ class AgentOrchestrator(ServerDialect):
         return await session_routes.submit_dialect_run(request, caller, body, key)
 
     async def list_runs(self, request: Request, which: RunFilter, page: ListPage) -> Response | None:
-        """With `status` alone, or with nothing, all runs: the clients know of no pages."""
+        """Without parameters, or with `status` alone, all runs: clients of the dialect have no pages."""
         given = request.query_params
         status = read_status(given.get("status"))
         if status is None and given:
@@ -113,7 +113,7 @@ class AgentOrchestrator(ServerDialect):
         return responses.json_response(await server.call_in_thread(read))
 
     async def create_session(self, request: Request, caller: Principal, body: object) -> Response | None:
-        """An executor says with `session_id` that it has begun a session."""
+        """`session_id` marks a report of an executor that it has begun a session."""
         return await session_routes.begin_session(request, caller, body) if self.is_from_executor(body) else None
 
     async def list_sessions(self, request: Request, caller: Principal) -> Response | None:
@@ -122,7 +122,7 @@ class AgentOrchestrator(ServerDialect):
         return await session_routes.list_all_sessions(request, caller)
 
     async def get_session(self, request: Request, caller: Principal, name: str) -> Response | None:
-        """Both views of a session by any of its names: in `session`, and beside that as agentq shows it."""
+        """A session by any of its names: in the dialect's format under `session`, and in agentq's format beside it."""
         server = self.server
 
         def read() -> JsonObject:
@@ -138,14 +138,14 @@ class AgentOrchestrator(ServerDialect):
         try:
             return responses.etag_response(request, await server.call_in_thread(read))
         except NotFound as missing:
-            # The clients look for this sentence; what helps a person stands beside it.
+            # Clients match this sentence; the explanation for people is in `advice`.
             return problems.error_response(
                 NotFound("Session not found"), problems.get_request_id(request), advice=str(missing)
             )
 
 
 def read_status(text: str | None) -> str | None:
-    """The status that a list is asked for; refuses any other text."""
+    """The status that a list is filtered by; refuses an unknown one."""
     if text is not None and text not in STATES_BY_STATUS:
         raise Invalid(f"status: {text[:40]!r} is none of {', '.join(STATES_BY_STATUS)}.")
     return text

@@ -1,11 +1,11 @@
-"""Our runs in the words of the dialects: the union of what they all expect, so that each finds its own.
+"""Translates runs into the fields of the dialects: the union of all, so that each client finds its own fields.
 
     pending    blocked, scheduled, pending        claimed    claimed
     running    running, waiting                   stopping   claimed or running, with a stop ordered
     completed  completed                          failed     failed, skipped
     stopped    cancelled
 
-What a request said that our spec has no place for stands in the spec's notes, under `foreign`.
+Values of a request that a spec has no field for are stored in the spec's notes under `foreign`.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ STATUS_BY_STATE = {
 STATES_BY_STATUS: Mapping[str, tuple[State, ...]] = {
     status: tuple(state for state in State if STATUS_BY_STATE[state] == status) for status in STATUS_BY_STATE.values()
 } | {"stopping": tuple(HELD_STATES)}
-"""Our states by a foreign status: what a list is narrowed to. Those stopping are held, too."""
+"""The states of each status, by which a list is filtered. A run that is stopping is in a held state."""
 
 
 class DialectNotes(BaseModel):
-    """What a foreign request said beside what our spec has a place for."""
+    """Values of a request that a spec has no field for."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -68,26 +68,26 @@ class DialectNotes(BaseModel):
     type: Literal["start_session", "resume_session"] = "start_session"
     mode: ExecutionMode = "sync"
     agent: str | None = None
-    """The agent that was asked for; None where the one that stands for all was taken."""
+    """The requested agent; None if the default agent was used."""
     parameters: dict[str, JsonValue] = {}
-    """Beside the prompt."""
+    """All but the prompt."""
     prompted: bool = True
-    """Whether there was a prompt; else it was made of the parameters."""
+    """Whether the request had a prompt; otherwise the prompt was built from the parameters."""
     project: str | None = None
     parent: Name | None = None
-    """The session that this one was asked for by."""
+    """The session that requested this one."""
     scope: dict[str, JsonValue] = {}
     wanted: dict[str, JsonValue] = {}
     hook: str | None = None
-    """The run of the hook that may change or forbid this one."""
+    """The run of the start hook, which may change or block this one."""
     finish: dict[str, JsonValue] | None = None
-    """The hook that is to follow it."""
+    """The hook to run after this one."""
     answers: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
-    """The runs whose ends it tells of, as a callback."""
+    """The runs whose ends this run reports, as a callback."""
 
     @classmethod
     def from_spec(cls, spec: RunSpec) -> DialectNotes:
-        """The notes of a run, or what can be said of one that came in another way, whatever is written in it."""
+        """The notes of a run; defaults for a run that did not come through the dialect, whatever its notes contain."""
         notes = spec.notes.get(NOTES_KEY)
         with suppress(ValidationError):
             return cls.model_validate(notes)
@@ -95,16 +95,16 @@ class DialectNotes(BaseModel):
 
     @property
     def needs_callback(self) -> bool:
-        """Whether the end of the run is to be told to somebody: its parent, or a hook that follows it."""
+        """Whether the end of the run is sent to its parent or to a finish hook."""
         return self.finish is not None or (self.mode == "async_callback" and self.parent is not None)
 
     def to_spec_notes(self) -> dict[str, JsonValue]:
-        """As the notes of a spec."""
+        """The notes in the format of a spec."""
         return {NOTES_KEY: self.model_dump(mode="json", exclude_defaults=True)}
 
 
 def build_prompt(parameters: dict[str, JsonValue]) -> str:
-    """What an agent is told that takes nothing but a prompt: that, or all parameters by name."""
+    """The prompt for an agent that takes nothing else: the prompt parameter, or all parameters by name."""
     if has_prompt(parameters):
         return str(parameters["prompt"])
     lines = "\n".join(f"{name}: {value}" for name, value in parameters.items())
@@ -112,14 +112,14 @@ def build_prompt(parameters: dict[str, JsonValue]) -> str:
 
 
 def drop_prompt(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The parameters that a spec has no place for; all of them where the prompt is made of them."""
+    """The parameters that a spec has no field for; all of them if the prompt is built from them."""
     if has_prompt(parameters):
         return {name: value for name, value in parameters.items() if name != "prompt"}
     return parameters
 
 
 def has_prompt(parameters: dict[str, JsonValue]) -> bool:
-    """Whether there is a prompt among the parameters."""
+    """Whether the parameters include a prompt."""
     prompt = parameters.get("prompt")
     return isinstance(prompt, str) and bool(prompt.strip())
 
@@ -130,17 +130,17 @@ def translate_status(state: State, stopping: bool) -> str:
 
 
 def get_session_id(run: RunRecord) -> str:
-    """The id of the session that a run is in; one that has none has one of its own, which nobody can go on with."""
+    """The session id of a run. A run without a session has an id of its own, which no request can resume."""
     return run.spec.session or derive_session_id(run.id)
 
 
 def derive_session_id(run_id: str) -> str:
-    """The id of the session of a run that has none."""
+    """The session id of a run without a session."""
     return f"ses_{sha256(run_id.encode()).hexdigest()[:12]}"
 
 
 def translate_run(run: RunRecord) -> dict[str, Any]:
-    """A run's fields in the words of the dialects."""
+    """A run in the fields of the dialects."""
     spec, notes = run.spec, DialectNotes.from_spec(run.spec)
     session = get_session_id(run)
     prompt = spec.prompt if spec.kind == "agent" else None
@@ -169,7 +169,7 @@ def translate_run(run: RunRecord) -> dict[str, Any]:
 
 
 def translate_summary(run: RunListEntry) -> dict[str, Any]:
-    """What a list knows of a run that was asked for in a dialect. Only such a run demands a type of its runner."""
+    """The fields in a list of a run that came through a dialect. Only such a run demands an executor type."""
     if TYPE_LABEL not in (run.demands or {}):
         return {}
     return {
@@ -183,8 +183,8 @@ def translate_summary(run: RunListEntry) -> dict[str, Any]:
 def translate_runs(
     run_queries: RunQueries, entries: Iterable[dict[str, Any]], status: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Runs of a list with all that the dialects tell of each, those that have this status, or all; and, where an answer
-    has no room for more of them, the last that was looked at."""
+    """The runs of a list with all fields of the dialects, optionally only those with a status. If the answer is
+    full, also the last run that was read."""
     found, size, last = list[dict[str, Any]](), 0, None
     for each in entries:
         if size > RESPONSE_BYTES:
@@ -205,7 +205,7 @@ def translate_runs(
 def list_all_runs(
     run_queries: RunQueries, which: RunFilter, status: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """The newest runs, as clients list them that know of no pages; and where the next would begin, if there is one."""
+    """The newest runs, for clients without pages; and the cursor of the next page, if there is one."""
     found, cursor, size = list[dict[str, Any]](), None, 0
     while True:
         page = run_queries.page(which, limit=LIST_A_CALL, cursor=cursor)
@@ -222,7 +222,7 @@ def _find_last_worker(run: RunRecord) -> str | None:
 
 
 def describe_error(run: RunRecord) -> str | None:
-    """What a failed run says of itself."""
+    """The error of a failed run."""
     if run.outcome is None or run.state not in (State.FAILED, State.SKIPPED):
         return None
     if run.outcome.class_ is OutcomeClass.LOST:
@@ -239,14 +239,14 @@ def describe_error(run: RunRecord) -> str | None:
 
 
 def format_time(at_ms: int | None) -> str | None:
-    """A time with its offset, as the dialects write it."""
+    """A time with its offset, in the format of the dialects."""
     if at_ms is None:
         return None
     return to_utc(at_ms).isoformat()
 
 
 def translate_result(run: RunRecord) -> dict[str, JsonValue] | None:
-    """The result of a run in the words of all dialects; None if it has none."""
+    """The result of a run in the fields of all dialects; None if it has none."""
     if run.outcome is None:
         return None
     result, text = run.outcome.result, run.outcome.tail
@@ -256,7 +256,7 @@ def translate_result(run: RunRecord) -> dict[str, JsonValue] | None:
 
 
 def build_result(found: JsonValue, text: str | None = None) -> dict[str, JsonValue]:
-    """A result: text, or data; `result` is either as text."""
+    """The fields of a result, which is text or data; `result` is either as text."""
     if found is None or isinstance(found, str):
         text_found = text if found is None else found
         return {"result": text_found, "result_text": text_found, "result_data": None}
@@ -264,10 +264,8 @@ def build_result(found: JsonValue, text: str | None = None) -> dict[str, JsonVal
 
 
 def hide_scope(record: dict[str, Any]) -> dict[str, Any]:
-    """A run's record without what only its runner is to see: the scope that was given along with it.
-
-    The system prompt may have been filled in from that.
-    """
+    """A run's record without its scope, which only its runner may see, and without the system prompt, which may contain
+    it."""
     spec = record.get("spec", {})
     notes = spec.get("notes", {}).get(NOTES_KEY)
     if isinstance(notes, dict) and notes.pop("scope", None):

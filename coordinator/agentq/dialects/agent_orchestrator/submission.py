@@ -1,11 +1,11 @@
-"""What foreign clients ask for: a body of `POST /runs` in any dialect, and the turn of a session that it becomes.
+"""Turns a body of `POST /runs` in any dialect into a turn of a session.
 
     A   session_name, prompt, parent_session_name                     the name is the session's id; it must be new
-    B   prompt, session_id?, parent_session_id, execution_mode, …     without an id the session gets one
-    C   the same, with `parameters` in place of `prompt`
+    B   prompt, session_id?, parent_session_id, execution_mode, …     without an id the session gets a new one
+    C   as B, with `parameters` instead of `prompt`
 
-A start begins a session; a resume is the next turn of one, and waits in its line while another is under way. What goes
-with a run is put down before the run, so that a crash in between leaves something that nobody misses.
+`start_session` begins a session. `resume_session` adds its next turn, which is queued behind a turn under way. Records
+that belong to a run are written before the run, so that a crash in between leaves only unused records.
 """
 
 # Over 400 lines: a request of a client, from its body to the run.
@@ -59,7 +59,7 @@ from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 
 
 class DialectRunRequest(BaseModel):
-    """A body, in the union of the dialects."""
+    """The body of a request, with the fields of all dialects."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -80,7 +80,7 @@ class DialectRunRequest(BaseModel):
 
     @classmethod
     def read(cls, body: Any) -> DialectRunRequest:
-        """Read a body, or say in one sentence what is wrong with it."""
+        """Parse a body, or raise Invalid."""
         try:
             return cls.model_validate(body)
         except ValidationError as error:
@@ -92,11 +92,11 @@ class DialectRunRequest(BaseModel):
 
     @property
     def named_session(self) -> str | None:
-        """The session that a start is to begin, if the request says."""
+        """The name of the session to start, if the request has one."""
         return self.session_name or self.session_id
 
     def read_parameters(self) -> dict[str, JsonValue]:
-        """The parameters, wherever the dialect has them."""
+        """The parameters, from the field of the dialect."""
         if self.parameters is not None:
             return self.parameters
         if self.prompt is None:
@@ -106,7 +106,7 @@ class DialectRunRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRun:
-    """What a client is told of its run."""
+    """The response to a request that was accepted."""
 
     run_id: str
     session_id: str
@@ -122,12 +122,12 @@ class AcceptedRun:
 
     @property
     def status(self) -> int:
-        """The code that clients of the dialect are used to."""
+        """The status code that clients of the dialect expect."""
         return self.dialect.accepted_status
 
 
 class ReservedIds(NamedTuple):
-    """What is made up for a request before anything is done, so that it can be done again and is there once."""
+    """Ids that are reserved for a request before it is executed, so that a repetition uses the same ones."""
 
     session: str
     run: str
@@ -136,11 +136,11 @@ class ReservedIds(NamedTuple):
 
 
 class BadDialectRequest(Invalid):
-    """What the request needs is not in it."""
+    """The request lacks a required field."""
 
 
 class DialectSubmitter:
-    """Takes in what clients ask for."""
+    """Submits runs of clients."""
 
     def __init__(
         self,
@@ -159,14 +159,14 @@ class DialectSubmitter:
         self.sessions = Sessions(store)
 
     def reserve_ids(self, request: DialectRunRequest) -> ReservedIds:
-        """Names for what a request is going to make."""
+        """Reserve the ids for a request."""
         named = request.named_session if request.type == START_SESSION else self._resolve_session(request)
         session = named or self._make_session_name()
         partition = session_partition(self.store, session)
         return ReservedIds(session, new_run_id(partition), new_run_id(partition))
 
     def submit(self, request: DialectRunRequest, reserved: ReservedIds | None = None) -> AcceptedRun:
-        """Take in a run. What was promised to a request is made under these names, unless it is there already."""
+        """Submit a run. With reserved ids, a run that exists already is not submitted again."""
         if reserved is not None and self._run_exists(reserved.run):
             return AcceptedRun(reserved.run, reserved.session, request.dialect)
         ids = reserved or self.reserve_ids(request)
@@ -192,7 +192,7 @@ class DialectSubmitter:
         try:
             self.sessions.new(session, agent, cwd=request.project_dir)
         except Duplicate as taken:
-            # What was promised may have been begun before, by a request that broke off.
+            # An earlier request with the same reserved ids may have been interrupted here.
             own = not request.named_session or self.session_store.read_fields(session).get("promised") == ids.run
             if not (is_reserved and own) and not self._is_name_free(session):
                 raise Duplicate(
@@ -218,13 +218,13 @@ class DialectSubmitter:
             raise
 
     def _is_name_free(self, session: str) -> bool:
-        """Whether a session's only trace is runs that failed before their executor made it: its name is free there."""
+        """Whether a session has only runs that failed before their executor created it: its name can be used again."""
         session_fields = self.session_store.read_fields(session)
         status = self.session_store.read_status(session, session_fields)
         return not is_session_visible(session_fields, status) and status in (FAILED, STOPPED)
 
     def _check_hooks(self, blueprint: Blueprint | None) -> None:
-        """Refuse a blueprint whose hooks are no agents, before anything is made."""
+        """Refuse a blueprint whose hooks name unknown agents, before anything is written."""
         hooks = blueprint.hooks if blueprint is not None else None
         for hook in (hooks.on_run_start, hooks.on_run_finish) if hooks is not None else ():
             if hook is not None:
@@ -272,7 +272,7 @@ class DialectSubmitter:
     def _submit_run(
         self, request: DialectRunRequest, spec: RunSpec, ids: ReservedIds, blueprint: Blueprint | None
     ) -> AcceptedRun:
-        """Hand in the run; before it, the hook that it waits for, and that its end is owed to somebody."""
+        """Submit the run; first its start hook, and a record of the callback that it needs."""
         start = blueprint.hooks.on_run_start if blueprint is not None and blueprint.hooks is not None else None
         if start is not None:
             spec = self._add_start_hook(spec, start, ids)
@@ -285,7 +285,7 @@ class DialectSubmitter:
         return AcceptedRun(receipt.id, ids.session, request.dialect)
 
     def _add_start_hook(self, spec: RunSpec, hook: BlueprintHook, ids: ReservedIds) -> RunSpec:
-        """The run behind the one of its start hook, which is a run as any other: nobody is kept waiting for it."""
+        """The run, made dependent on a run of its start hook, so that no request waits for the hook."""
         notes = DialectNotes.from_spec(spec)
         parameters: dict[str, JsonValue] = {**notes.parameters}
         if "prompt" not in parameters and spec.prompt is not None:
@@ -373,7 +373,7 @@ class DialectSubmitter:
         )
 
     def _choose_mode(self, request: DialectRunRequest, session: str, parent: str | None) -> ExecutionMode:
-        """How a run is waited for: where a parent alone asks for a callback, each turn of its child makes one."""
+        """The execution mode. In a dialect where a parent alone requests a callback, each turn of a child sends one."""
         row = find_dialect(self.session_store.read_fields(session).get("dialect") or request.dialect.name)
         if row.callback_requested_by == "parent" and parent not in (None, session):
             return "async_callback"
@@ -384,13 +384,13 @@ class DialectSubmitter:
         return default if name is None else self.blueprints.choose_agent(name, blueprint, default)
 
     def _build_turn_options(self, name: str | None, values: PlaceholderValues) -> AgentTurnOptions | None:
-        """What our workers tell the agent beside the prompt: the system prompt of its blueprint."""
+        """The options for our workers: the blueprint's system prompt."""
         blueprint = self.blueprints.fill(name, values) if name is not None else None
         system_prompt = blueprint and blueprint.get("system_prompt")
         return AgentTurnOptions(system_prompt=str(system_prompt)) if system_prompt else None
 
     def _request_demands(self, request: DialectRunRequest, blueprint: Blueprint | None) -> DialectDemands:
-        """What the request demands, and above it what its agent does."""
+        """The demands of the request, overridden by those of its agent."""
         return DialectDemands.read(request.additional_demands).merge_below(self._blueprint_demands(blueprint))
 
     def _blueprint_demands(self, blueprint: Blueprint | None) -> DialectDemands:
@@ -408,7 +408,7 @@ class DialectSubmitter:
         return named and (self.session_store.resolve(named) or named)
 
     def _inherit_scope(self, request: DialectRunRequest) -> DialectRunRequest:
-        """The request with the scope of its parent's newest run, below what it says itself."""
+        """The request with the scope of its parent's newest run, overridden by its own."""
         parent = self._resolve_parent(request)
         runs = self.session_store.list_turns(parent, limit=1) if parent is not None else ()
         scope = {name: value for run in runs for name, value in DialectNotes.from_spec(run.spec).scope.items()}
@@ -419,7 +419,7 @@ class DialectSubmitter:
         return next(name for name in names if not self.session_store.exists(name))
 
     def submit_callback(self, parent: str, text: str, answers: tuple[str, ...], run_id: str) -> None:
-        """Hand the parent a turn that tells it how its children ended; sent twice it is one."""
+        """Submit a turn that tells the parent how its children ended. A repetition with the same id has no effect."""
         stored_session, session_fields = self.sessions.get(parent), self.session_store.read_fields(parent)
         request = DialectRunRequest(
             type="resume_session",

@@ -1,6 +1,4 @@
-"""The times that foreign runners live by: settings of the server, and above them variables with the names that their
-own documentation gives them.
-"""
+"""Times of the runner protocol: settings of the server, which variables with the protocol's own names override."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ SETTING_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class RunnerTiming:
-    """In seconds, as there. Clients give up a poll after 35, so it waits for 30 at the most."""
+    """Times in seconds, as in the protocol. Clients give up a poll after 35 s, so it is held for at most 30 s."""
 
     runner_poll_timeout: float = 30
     runner_heartbeat_interval: float = 60
@@ -34,17 +32,17 @@ class RunnerTiming:
 
     @property
     def lease_ms(self) -> int:
-        """How long a silent runner keeps what it holds."""
+        """How long a silent runner keeps its runs."""
         return round(1000 * max(self.runner_heartbeat_timeout, LEASE_BEATS * self.runner_heartbeat_interval))
 
     @property
     def expires_ms(self) -> int | None:
-        """How long a run waits for a runner at the most; None is for as long as it takes."""
+        """How long a run waits for a runner; None means without end."""
         return round(1000 * self.run_no_match_timeout) or None
 
     @classmethod
     def from_settings(cls, server: ServerSettings, environment: Mapping[str, str] = os.environ) -> RunnerTiming:
-        """What is set; a variable stands above the server's settings."""
+        """The settings, overridden by environment variables."""
         variables = {name: environment[name.upper()] for name in SETTING_NAMES if name.upper() in environment}
         try:
             checked = ServerSettings.model_validate({**server.model_dump(include=set(SETTING_NAMES)), **variables})

@@ -1,13 +1,13 @@
-"""Who asks, and whether they may: bearer tokens, their scopes, and how often they may ask.
+"""Authenticates clients by bearer tokens, and checks scopes and rate limits.
 
-A request shows its token in `Authorization: Bearer aq_…`, and nowhere else: what stands in an address ends up in logs.
-Each use of a token is looked up, counted and, once a minute, noted by one script, so that a token that was revoked is
-refused at once, by every server. A server on loopback also takes the token of this machine (`local_token.py`), and
-needs none on its unix socket, which only its user reaches.
+A token is sent in `Authorization: Bearer aq_…` and nowhere else, since addresses end up in logs. Each use is checked
+and counted by one script, which once a minute also records it; so a revoked token is refused at once, by every server.
+A server on loopback also accepts the token of this machine (`local_token.py`), and needs none on its unix socket, which
+only its user reaches.
 
-A route says what it takes: `Annotated[Principal, allowed("read")]`. A token that is good for some queues only may use
-the routes that are told so (`by_queue`), which check the queue of what they touch; one that is bound to a runner or
-worker only those that are told that (`bound`), which check whose it is. All others refuse them.
+A route declares its scope: `Annotated[Principal, require_scope("read")]`. A token that is limited to some queues can
+use only routes declared with `by_queue`, which check the queue of what they touch. A token that is bound to a runner or
+worker can use only routes declared with `bound`, which check the owner. All other routes refuse these tokens.
 """
 
 from __future__ import annotations
@@ -44,46 +44,46 @@ from agentq.server.http.problems import Denied, TooMany
 from agentq.server.thread_pool import CallInThread
 
 PRINCIPAL_KEY = "looked_at"
-"""Under which name it is kept with a request who sends it, until the route asks."""
+"""The key in the request state of a principal that was authenticated before the body was read."""
 RECHECK_INTERVAL_MS = 5_000
-"""How often whoever follows something is looked at again, at the most."""
+"""How often the token of a stream is checked again."""
 KNOWN_TOKENS_MAX = 10_000
-"""Tokens that were good here, which are no guesses."""
+"""Tokens remembered as valid, which do not count as guesses."""
 FILE_TOKEN_LENGTH_MIN = 32
 BATCH_SIZE_MAX = 500
 PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip")
-"""What the names of the heads begin with that proxies add."""
+"""Prefixes of the headers that proxies add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks."""
+    """The authenticated client."""
 
     token: str | None
-    """The id of their token; None without one."""
+    """The id of its token; None without one."""
     name: str
     scopes: frozenset[TokenScope]
     queues: tuple[str, ...] = ()
-    """The only queues that they may touch; all if there are none."""
+    """The only queues that it may use; all if empty."""
     bound: str | None = None
-    """What they are bound to, for a runner's or worker's token: they may touch only what was made known under it."""
+    """The id of its token if that is bound to a runner or worker: it may act only for what was registered with it."""
 
     def has_scope(self, scope: TokenScope) -> bool:
         return scope in self.scopes or TokenScope.ADMIN in self.scopes
 
     def check_queue(self, queue: str) -> None:
-        """Refuse a queue that is not theirs."""
+        """Refuse a queue that the token is not for."""
         if self.queues and queue not in self.queues:
             raise Denied(f"This token is good for the queues {', '.join(self.queues)}, not for {queue}.")
 
     def owns(self, owner: str | None) -> bool:
-        """Whether what was made known by a token with this id (or without one) is theirs to touch."""
+        """Whether the client may act for what was registered with a token of this id, or without one."""
         return self.bound is None or self.bound == (owner or "")
 
 
 ANONYMOUS_ADMIN = Principal(None, "somebody on this machine", frozenset(TokenScope))
 ANONYMOUS_RUNNER = Principal(None, "a runner on this machine", frozenset({TokenScope.WORK}), bound="open")
-"""A runner of another system without a token: it may touch what was made known in the same way."""
+"""A runner without a token: it may act for what was registered without one."""
 TOKEN_REQUIRED = (
     "This needs a token: Authorization: Bearer aq_…; `agentq token show` tells that of this machine, and `agentq token "
     "new` makes others."
@@ -96,7 +96,7 @@ RUNNERS_ONLY_HINT = (
 
 
 class TokenCheck(NamedTuple):
-    """What the script tells of a token."""
+    """The script's reply about a token."""
 
     name: str
     kind: str
@@ -108,7 +108,7 @@ class TokenCheck(NamedTuple):
 
 
 class AccessControl:
-    """Tells who asks, for one server."""
+    """Authenticates the clients of one server."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class AccessControl:
         self._check_batched: Batcher[PresentedToken, TokenCheck] = Batcher(self._check_tokens, items_max=BATCH_SIZE_MAX)
 
     async def authenticate(self, connection: HTTPConnection) -> Principal:
-        """Who asks. Refuses a token that is not good, and whoever has none and needs one."""
+        """The principal of a request. Refuses an invalid token, and a request that lacks a required one."""
         found = await self._find_principal(connection)
         set_current_token(found.token or "", *found.queues)
         return found
@@ -155,7 +155,7 @@ class AccessControl:
         return await self._find_by_token(presented, connection.client.host if connection.client else "")
 
     def _find_anonymous(self, connection: HTTPConnection) -> Principal:
-        """Who asks without a token, if they may."""
+        """The principal of a request without a token, if it needs none."""
         is_here = _is_local(connection)
         if self._open_to_all or (is_here and (self._open_to_loopback or _is_unix_socket(connection))):
             return ANONYMOUS_ADMIN
@@ -212,13 +212,13 @@ class AccessControl:
 
 
 def get_access(connection: HTTPConnection) -> AccessControl:
-    """The access control of the server that a request came to."""
+    """The access control of the server that received a request."""
     access: AccessControl = connection.app.state.service.access
     return access
 
 
 class TokenRecheck:
-    """Whether whoever follows something still may: their token may be revoked, or expire, while they do."""
+    """Checks the token of a stream again, since it may be revoked or expire meanwhile."""
 
     def __init__(self, connection: HTTPConnection, every_ms: int = RECHECK_INTERVAL_MS) -> None:
         self._connection = connection
@@ -226,7 +226,7 @@ class TokenRecheck:
         self._checked_at_ms = monotonic_ms()
 
     async def check(self) -> None:
-        """Refuse who may no longer, now and then; who cannot be told at the moment goes on."""
+        """Refuse a token that is no longer valid; at most once per interval. During an outage the stream continues."""
         if monotonic_ms() - self._checked_at_ms < self._every_ms:
             return
         with suppress(TryLater, Unreachable):
@@ -235,7 +235,7 @@ class TokenRecheck:
 
 
 class RequiredScope:
-    """What a route takes: a dependency that tells who asks, or refuses."""
+    """The scope that a route requires, as a dependency that returns the principal."""
 
     def __init__(
         self, scope: TokenScope, *, by_queue: bool = False, bound: bool = False, foreign: bool = False
@@ -244,7 +244,7 @@ class RequiredScope:
         self.by_queue = by_queue
         self.bound = bound
         self.foreign = foreign
-        """Whether it is a route of runners of other systems, of which some have no token."""
+        """Whether runners of other systems use the route, some of them without a token."""
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
         early = connection.scope.get("state", {}).pop(PRINCIPAL_KEY, None)
@@ -256,18 +256,18 @@ class RequiredScope:
         return self.authorize(found)
 
     async def authenticate_early(self, connection: HTTPConnection) -> None:
-        """The same ahead of it, once."""
+        """Authenticate before the body is read, for the route's own call."""
         found = await self(connection)
         connection.scope["state"][PRINCIPAL_KEY] = self, found
 
     def authorize(self, found: Principal) -> Principal:
-        """Let somebody in, or refuse them."""
+        """Refuse a principal that lacks the scope, or whose token is limited to other routes."""
         if found is ANONYMOUS_RUNNER and not self.foreign:
             raise Denied(RUNNERS_ONLY_HINT, status=401)
         if not found.has_scope(self.scope):
             has = ", ".join(sorted(found.scopes)) or "none"
             raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")
-        # What a runner with a token of some queues holds is of these: it registers for no other.
+        # A runner with a token for some queues registers only for these, so all that it holds is in them.
         if found.queues and not self.by_queue and not (self.foreign and found.bound):
             raise Denied(f"This token is good only for what is in the queues {', '.join(found.queues)}.")
         if found.bound is not None and not self.bound:
@@ -276,19 +276,19 @@ class RequiredScope:
 
 
 def require_scope(scope: str, *, by_queue: bool = False, bound: bool = False, foreign: bool = False) -> Any:
-    """The scope that a route takes, as its dependency."""
+    """The scope that a route requires, as its dependency."""
     return Depends(RequiredScope(TokenScope(scope), by_queue=by_queue, bound=bound, foreign=foreign))
 
 
 def _is_local(connection: HTTPConnection) -> bool:
-    """Whether the client is on this machine, and speaks for itself: a proxy speaks for anybody."""
+    """Whether the client is on this machine and sends requests of its own: a proxy forwards those of others."""
     client = connection.client
     forwarded = any(name.startswith(PROXY_HEADERS) for name, _ in connection.scope["headers"])
     return not forwarded and (_is_unix_socket(connection) or (client is not None and is_loopback(client.host)))
 
 
 def _is_unix_socket(connection: HTTPConnection) -> bool:
-    """Whether it came by the unix socket: there the server has a path in place of an address and a port."""
+    """Whether the request came over the unix socket: then the server address is a path."""
     server: tuple[str, int | None] | None = connection.scope.get("server")
     return server is not None and server[1] is None and server[0].startswith("/")
 

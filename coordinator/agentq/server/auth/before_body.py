@@ -1,6 +1,6 @@
-"""The door of routes with a body: who asks is looked at before the body is read.
+"""Authenticates requests with a body before the body is read.
 
-The framework reads the body first and asks who sent it then, so that anybody could have the server keep a large one.
+FastAPI reads the body first, so that any client could make the server hold a large one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agentq.server.auth.access_control import RequiredScope
 
 
 class AuthBeforeBody:
-    """In front of one route."""
+    """Wraps one route."""
 
     def __init__(self, app: ASGIApp, allowed: RequiredScope) -> None:
         self._app = app
@@ -25,6 +25,6 @@ class AuthBeforeBody:
 
 
 def add_auth_before_body(route: APIRoute, allowed: RequiredScope | None) -> None:
-    """Give a route that has a body a door; others look at who asks before they read anything."""
+    """Wrap a route that has a body; others authenticate before they read anything."""
     if allowed is not None and route.body_field is not None:
         route.app = AuthBeforeBody(route.app, allowed)

@@ -1,6 +1,6 @@
-"""How many tokens that are not known an address may show: each costs a look at the store, and may be a guess.
+"""Limits how many unknown tokens an address may send: each costs a call of the store, and may be a guess.
 
-A token that was good here before is not counted, so that who shares the address with somebody who guesses is served.
+A token that was valid here before is not counted, so clients that share the address with a guesser are served.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.server.http.problems import TooMany
 
 GUESSES_MAX = 200
-"""So many at once."""
+"""The size of the burst."""
 GUESS_REFILL_MS = 500
-"""After so long an address has one more."""
+"""The time after which an address may send one more."""
 ADDRESSES_MAX = 10_000
 IPV6_PREFIX_BITS = 64
-"""One client can have all addresses of IPv6 that begin alike."""
+"""One client can own all IPv6 addresses with a common prefix."""
 
 
 class GuessLimit:
-    """What each address has left, in this process."""
+    """The remaining guesses of each address, in this process."""
 
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def take(self, address: str) -> None:
-        """Use up one; refused if none is left."""
+        """Use one guess; refused if none is left."""
         name, now_ms = _normalize_address(address), monotonic_ms()
         left, at_ms = self._left.pop(name, (float(GUESSES_MAX), now_ms))
         left = min(GUESSES_MAX, left + (now_ms - at_ms) / GUESS_REFILL_MS)
@@ -39,7 +39,7 @@ class GuessLimit:
             raise TooMany(max(1, round((1 - left) * GUESS_REFILL_MS)), message)
 
     def give_back(self, address: str) -> None:
-        """It was no guess: the token is good."""
+        """Return a guess: the token is valid."""
         name = _normalize_address(address)
         left, at_ms = self._left.get(name, (float(GUESSES_MAX), 0))
         self._left[name] = (min(GUESSES_MAX, left + 1), at_ms)

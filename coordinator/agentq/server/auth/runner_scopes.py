@@ -1,4 +1,4 @@
-"""Scopes of routes that runners of other systems use beside everybody else: a runner comes with its own token."""
+"""Scopes of routes that runners of other systems share with clients; a runner uses its own token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORK_SCOPE = RequiredScope(TokenScope.WORK, bound=True, foreign=True)
 
 
 class ScopeOrRunner(RequiredScope):
-    """The scope of a route; or a token that is bound to a runner, which has to be that of what is looked at."""
+    """A scope, or a token that is bound to a runner, which must own what is read."""
 
     def __init__(self, scope: TokenScope) -> None:
         super().__init__(scope, bound=True, foreign=True)
@@ -25,7 +25,7 @@ class ScopeOrRunner(RequiredScope):
 
 
 class SessionStartScope(RequiredScope):
-    """The scope that begins a session; for a body that an executor sent, that of runners."""
+    """The scope that begins a session; for a body from an executor, the scope of runners."""
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
         assert isinstance(connection, Request), "a session is begun by a request"

@@ -1,1 +1,1 @@
-"""Events and logs sent to clients as they come."""
+"""Events and logs, sent to clients as they occur."""

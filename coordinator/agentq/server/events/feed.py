@@ -1,8 +1,8 @@
-"""Events for any number of readers in this process, each from the place that it has come to, and none of them costly.
+"""A replayable buffer of events for any number of readers in this process.
 
-The newest events are kept once for all readers, with where their runs belong, while anybody reads. A reader is a place,
-and nothing is kept for it: one that is slow falls behind, and gets what it has missed from the store, a page at a time,
-at its own pace. Where the store has dropped events that it had yet to see, it is told of the gap.
+While there are readers, the newest events are kept once for all, each with the queue, plan and session of its run. A
+reader has a position and no buffer: a slow one falls behind and reads the missed events from the store, a page at a
+time. If the store has dropped events that a reader has not seen, the reader is told of the gap.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from agentq.server.events.hub import EventHub, EventWatch, WatchedEvents
 from agentq.server.thread_pool import CallInThread
 
 KEPT_EVENTS_MAX = 5_000
-"""Events that are kept for the readers that keep up."""
+"""Events kept for readers that keep up."""
 QUEUED_EVENTS_MAX = 1_000
-"""Events that may be on their way from the tides."""
+"""Events queued from the hub."""
 EVENTS_PER_STEP = 100
-"""Events that a reader looks at in one step: what is on its way to one that is slow is of that size."""
+"""Events that a reader handles in one step, which bounds what is buffered for a slow client."""
 EVENTS_PER_PAGE = 500
-"""Events of a partition that the store is asked for at once."""
+"""Events read from a partition at once."""
 CATCH_UPS_MAX = 4
-"""Readers that ask the store at the same time."""
+"""Readers that read from the store at the same time."""
 OUTAGE_PAUSE_S = 1.0
 BATCH_WINDOW_S = 0.02
 WATCH_TIMEOUT_S = 30.0
@@ -47,11 +47,11 @@ _POSITION_PATTERN = re.compile(rf"{ENTRY_ID_PATTERN.strip('^$')}(/[0-9]{{1,9}})?
 
 log = logging.getLogger("agentq.server")
 Positions = dict[int, str]
-"""By partition, the id of the last event that was seen."""
+"""The id of the last event seen, by partition."""
 
 
 class FeedItem:
-    """An event that is kept, and the places after it. It is put into words once, for all who are told."""
+    """A buffered event, and the positions after it. It is encoded once for all readers."""
 
     def __init__(self, event: LocatedEvent, position: str) -> None:
         self.event = event
@@ -65,12 +65,12 @@ class FeedItem:
 
 @dataclass(frozen=True, slots=True)
 class FeedBatch:
-    """What a reader gets in one step: what interests it, each with the place after it, and where it is now."""
+    """One step of a reader: the events that pass its filter, each with the position after it, and its own position."""
 
     items: list[tuple[str, FeedItem]]
     position: str
     gap: str = ""
-    """Where it was, if events after that are gone that it has not seen."""
+    """The reader's position before missed events that are gone; empty without a gap."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Page:
 
 
 class EventFeed:
-    """The events of this process."""
+    """The event buffer of this process."""
 
     def __init__(self, event_hub: EventHub, call_in_thread: CallInThread, *, kept: int = KEPT_EVENTS_MAX) -> None:
         self.event_hub = event_hub
@@ -91,9 +91,9 @@ class EventFeed:
         self._run_locator = RunLocator(self.store)
         self._buffer: deque[FeedItem] = deque()
         self._first_number = 0
-        """The number of the oldest item that is kept."""
+        """The number of the oldest buffered item."""
         self._positions_before: Positions = {}
-        """The places before that one."""
+        """The positions before that item."""
         self._positions: Positions = {}
         self._readers = 0
         self._changed: asyncio.Future[None] | None = None
@@ -103,7 +103,7 @@ class EventFeed:
     # ---- for readers
 
     async def positions(self, after: str | None, partitions: Iterable[int] | None = None) -> Positions:
-        """The places that a text says, or those of now; of all partitions, or of some."""
+        """Parse positions, or read the current ones; of all partitions or of some."""
         which = list(self.store.partitions() if partitions is None else partitions)
         if after is not None:
             return parse_positions(after, which)
@@ -112,7 +112,7 @@ class EventFeed:
 
     @contextmanager
     def reader(self, event_filter: EventFilter, positions: Positions) -> Iterator[FeedReader]:
-        """Somebody who reads from these places on."""
+        """Add a reader that starts at these positions."""
         if self._readers >= READERS_MAX:
             raise TryLater("As many read the events of this server as may; try again in a moment.")
         self._readers += 1
@@ -124,7 +124,7 @@ class EventFeed:
             self._remove_reader()
 
     def _remove_reader(self) -> None:
-        """Nothing is read any more once all readers are gone."""
+        """Remove a reader; after the last one, stop reading."""
         self._readers -= 1
         if not self._readers and self._task is not None:
             self._task.cancel()
@@ -133,7 +133,7 @@ class EventFeed:
             self._positions_before, self._positions = {}, {}
 
     def changed(self) -> asyncio.Future[None]:
-        """What is done once something is added, or the server is to end. Ask for it before you look."""
+        """A future that is done once an item is added or the server stops. Get it before reading."""
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
             if self.event_hub.closing:
@@ -141,24 +141,24 @@ class EventFeed:
         return self._changed
 
     def number_after(self, positions: Positions) -> int | None:
-        """The number of the first item that may come after these places; None if older ones are wanted."""
+        """The number of the first item that may come after these positions; None if older events are needed."""
         if not self._positions_before or _is_any_before(positions, self._positions_before):
             return None
-        # Whoever has seen all that is kept, as most who come have, need not pass over it.
+        # A new reader has usually seen all buffered items, and starts behind them.
         return (
             self._first_number if _is_any_before(positions, self._positions) else self._first_number + len(self._buffer)
         )
 
     def items(self, number: int) -> tuple[int, list[FeedItem]]:
-        """Items from a number on, and the number after them; -1 if the first of them is not kept any more."""
+        """Items from a number on, and the number after them; -1 if the first one is no longer buffered."""
         if number < self._first_number:
             return -1, []
         end = min(number + EVENTS_PER_STEP, self._first_number + len(self._buffer))
-        # By index, since nearly all who ask are near the end, from where a deque counts as well.
+        # By index: nearly all readers are near the end, where indexing a deque is fast.
         return max(number, end), [self._buffer[at - self._first_number] for at in range(number, end)]
 
     async def page(self, positions: Positions) -> _Page:
-        """What the store has after these places, up to a bound."""
+        """The next events after these positions in the store, up to a limit."""
         async with self._catching_up:
             found: _Page = await self._call_in_thread(
                 partial(_read_page, self.store, self._run_locator, dict(positions))
@@ -168,7 +168,7 @@ class EventFeed:
     # ---- its own reading
 
     async def _read(self) -> None:
-        """Follow what happens. After an outage, or what the tides could not tell, the store is asked."""
+        """Follow the hub. After an outage or a gap in the hub's events, read from the store."""
         with self.event_hub.watch_all(QUEUED_EVENTS_MAX) as watch:
             while True:
                 try:
@@ -176,7 +176,7 @@ class EventFeed:
                         everything = list(self.store.partitions())
                         now = await self._call_in_thread(partial(read_last_positions, self.store, everything))
                         self._positions_before, self._positions = dict(now), now
-                        # Who has looked before has not seen what happened since.
+                        # A reader that read earlier has not seen the events since.
                         self._notify_readers()
                     batch = await self._collect_events(watch)
                     if self.event_hub.closing:
@@ -185,20 +185,20 @@ class EventFeed:
                         pass
                 except AgentqError as fault:
                     log.warning("the events cannot be read", extra={"fields": {"why": str(fault)}})
-                except Exception:  # whoever reads must not wait for ever because of one event
+                except Exception:  # an error in one event must not block the readers for ever
                     log.exception("the events cannot be read")
                 else:
                     continue
-                # What was told is gone with the fault; the store still has it.
+                # The events of this batch are lost here; the store still has them.
                 watch.notify()
                 await asyncio.sleep(OUTAGE_PAUSE_S)
         self._notify_readers()
 
     async def _collect_events(self, watch: EventWatch) -> WatchedEvents:
-        """What happened, with what happened right after it.
+        """The next events, together with those that follow within BATCH_WINDOW_S.
 
-        Most of what happens to a run happens within milliseconds; told together, it costs one write for each reader,
-        and those who wait for a run to do are served before those who look on.
+        Most events of a run occur within milliseconds. Sent together they cost one write for each reader, and requests
+        that wait for a run are served before streams.
         """
         first = await watch.next(WATCH_TIMEOUT_S)
         if not first.events or self.event_hub.closing:
@@ -208,7 +208,7 @@ class EventFeed:
         return WatchedEvents(first.events + then.events, first.missed or then.missed)
 
     async def _append_events(self, events: list[Event], *, from_store: bool) -> bool:
-        """Add what happened; whether that was all."""
+        """Append events to the buffer; whether there are no more in the store."""
         if from_store:
             page: _Page = await self._call_in_thread(
                 partial(_read_page, self.store, self._run_locator, dict(self._positions))
@@ -225,7 +225,7 @@ class EventFeed:
         for partition, position in page.positions.items():
             self._positions[partition] = max(self._positions[partition], position, key=event_sort_key)
         if page.gap:
-            # What is kept begins anew, so that every reader asks the store, and hears of the gap from there.
+            # Start an empty buffer, so that each reader reads the store and learns of the gap there.
             self._first_number += len(self._buffer) + 1
             self._buffer.clear()
             self._positions_before = dict(self._positions)
@@ -244,7 +244,7 @@ class EventFeed:
 
 
 class FeedReader:
-    """Somebody who reads events, and the place that it has come to."""
+    """A reader of the feed, and its position."""
 
     def __init__(self, feed: EventFeed, event_filter: EventFilter, positions: Positions) -> None:
         self.event_filter = event_filter
@@ -252,15 +252,15 @@ class FeedReader:
         self._positions = positions
         self._next_number: int | None = None
         self._is_caught_up = False
-        """Whether its places are those of the feed, so that they need not be put together for it."""
+        """Whether its positions equal those of the feed, so that items carry the right position already."""
 
     @property
     def position(self) -> str:
-        """Where it is, for `Last-Event-ID`."""
+        """Its position, for `Last-Event-ID`."""
         return format_positions(self._positions)
 
     async def next(self, timeout_s: float) -> FeedBatch:
-        """What there is, or comes within a time, of interest or not; an empty batch then."""
+        """The next batch; an empty one after `timeout_s` without events."""
         changed = self._feed.changed()
         batch = await self._step()
         if batch is None:
@@ -310,14 +310,14 @@ class FeedReader:
 
 
 def _is_any_before(positions: Positions, others: Positions) -> bool:
-    """Whether one of the places is before that of the others in its partition."""
+    """Whether one of the positions is before the other in its partition."""
     return any(
         event_sort_key(position) < event_sort_key(others[partition]) for partition, position in positions.items()
     )
 
 
 def parse_positions(text: str, partitions: list[int]) -> Positions:
-    """The places that a reader came with."""
+    """Parse the positions in a client's text."""
     if text == STREAM_START:
         return dict.fromkeys(partitions, STREAM_START)
     parts = text.split(",")
@@ -330,18 +330,18 @@ def parse_positions(text: str, partitions: list[int]) -> Positions:
 
 
 def format_positions(positions: Mapping[int, str]) -> str:
-    """The same as text."""
+    """The positions as text."""
     return ",".join(positions[partition] for partition in sorted(positions))
 
 
 def read_last_positions(store: NamespaceStore, partitions: Iterable[int]) -> Positions:
-    """Where the events of these partitions end at the moment."""
+    """The current ends of the event streams of these partitions."""
     return {partition: PartitionEvents(store, partition).last_id() for partition in partitions}
 
 
 def _read_page(store: NamespaceStore, run_locator: RunLocator, positions: Positions) -> _Page:
-    """The next events of each partition, and up to where they are; of several partitions, in the order of their times
-    as far as all of them are known."""
+    """The next events of each partition, and the positions after them; ordered by time as far as all partitions were
+    read."""
     page, bounds = _Page(), []
     for partition, after in positions.items():
         events = PartitionEvents(store, partition)

@@ -1,11 +1,11 @@
-"""Waiting without threads: one reader for each partition follows what happens, and wakes whoever waits for it.
+"""Event fan-out to waiting requests: one reader thread per partition follows the stream and notifies watches.
 
-However many wait, for a run, for a plan or for everything, it costs one connection and one thread
-for each partition, and a waiter is a few objects on the event loop. The order of things is what makes it safe: begin
-to watch, then look, then wait; whatever happens after the look rings.
+Any number of waits, for runs, plans or all events, share one connection and one thread per partition; a watch is a few
+objects on the event loop. The safe order is: begin to watch, then read, then wait. Any event after the read notifies
+the watch.
 
-An outage of the server is not told to anybody: nothing rings while it lasts, and afterwards everybody is rung once, to
-look again, because what was told meanwhile may be gone.
+During an outage of the store nothing is notified. Afterwards all watches are notified once to read again, since events
+may have been lost.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from agentq.coordinator.storage.store import NamespaceStore
 
 BLOCK_MS = 5000
 OUTAGE_PAUSE_MS = 1000
-"""How long to wait, at the most, before the next look at a server that was out of reach."""
+"""The longest pause before the next try to read from a store that was out of reach."""
 WATCH_CAPACITY = 64
-"""Events that wait to be taken by a watch that does not say how many."""
+"""Queued events of a watch, by default."""
 WATCHES_MAX = 20_000
 BURST_MS = 10
 BURST_WINDOW_S = 0.003
-"""Where one thing happens after the other, what happens in so short a time is told together; what happens alone is told
-at once."""
+"""During a burst, events within this time are sent together; a single event is sent at once."""
 LOOP_ACK_TIMEOUT_S = 30.0
-"""How long the loop may take to hear of a batch before the next is read all the same."""
+"""How long a reader waits for the loop to handle a batch before it reads the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedEvents:
-    """What rang. With `missed`, more has happened than is told here: look at everything again."""
+    """Events of a watch. With `missed` there were more than these: read everything again."""
 
     events: list[Event] = field(default_factory=list)
     missed: bool = False
@@ -52,7 +51,7 @@ class WatchedEvents:
 
 
 class EventWatch:
-    """One waiter. It is rung for what it was made for, and keeps so many events until they are taken."""
+    """One wait for events, with a bounded queue."""
 
     __slots__ = ("_capacity", "_events", "_hub", "_missed", "_wakeup")
 
@@ -64,9 +63,10 @@ class EventWatch:
         self._wakeup: asyncio.Future[None] | None = None
 
     async def next(self, timeout_s: float, *others: asyncio.Future[Any]) -> WatchedEvents:
-        """What has rung since the last time, or rings within a time; nothing then, or when the server is to end.
+        """The events since the last call, or the first ones within `timeout_s`; empty after that, or when the server
+        stops.
 
-        `others` end the wait as well: a client that goes away, say.
+        `others` end the wait as well, such as the future of a disconnect.
         """
         if not (self._events or self._missed or self._hub.closing or any(other.done() for other in others)):
             self._wakeup = asyncio.get_running_loop().create_future()
@@ -82,7 +82,7 @@ class EventWatch:
         return batch
 
     def notify(self, event: Event | None = None) -> None:
-        """Tell of an event; without one, that there is something to look at."""
+        """Queue an event; without one, mark events as missed."""
         if event is None or len(self._events) >= self._capacity:
             self._missed = True
             self._events.clear()
@@ -91,26 +91,26 @@ class EventWatch:
         self.wake()
 
     def wake(self) -> None:
-        """End a wait that goes on."""
+        """End the current wait."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
 
 class EventHub:
-    """All that is waited for in this process. To be used on its loop alone."""
+    """The watches of this process. Use it on the server's loop only."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
         self.closing = False
-        """The server is to end: nobody waits any longer, and whoever did answers with what there is."""
+        """The server stops: waits end at once, and their requests are answered with the current state."""
         self.on_duty_wakeup: Callable[[], None] = lambda: None
-        """Called, in a reader's thread, when something is due sooner than the keeper of the duties knows."""
+        """Called in a reader's thread when a duty is due earlier than planned."""
         self._runs: dict[str, list[EventWatch]] = {}
         self._all: list[EventWatch] = []
         self._readers: list[_EventReader] = []
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the readers."""
         loop = asyncio.get_running_loop()
         self._readers = [
             _EventReader(self, PartitionEvents(self.store, each), loop) for each in self.store.partitions()
@@ -119,45 +119,45 @@ class EventHub:
             reader.start()
 
     def close(self) -> None:
-        """End every wait, at once; nobody waits from now on."""
+        """End all waits, now and in future."""
         self.closing = True
         for watch in self._list_watches():
             watch.wake()
 
     def stop(self) -> None:
-        """End the readers. It waits for them, so not on the loop."""
+        """Stop the readers. Blocks, so do not call it on the loop."""
         for reader in self._readers:
             reader.stop()
 
     @property
     def watch_count(self) -> int:
-        """How many wait."""
+        """The number of waits."""
         return sum(1 for _ in self._list_watches())
 
     def longest_silence_ms(self) -> int:
-        """For how long the reader that was heard of least recently has not been: seconds, in a server that works."""
+        """The time since the least recent read of a reader; some seconds in a working server."""
         return max((monotonic_ms() - reader.read_at_ms for reader in self._readers), default=0)
 
     @contextmanager
     def watch_runs(self, *run_ids: str, capacity: int = WATCH_CAPACITY) -> Iterator[EventWatch]:
-        """Watch runs: every event of them."""
+        """Watch all events of runs."""
         self._check_room()
         with self._add_watch([self._runs.setdefault(run_id, []) for run_id in run_ids], capacity) as watch:
             try:
                 yield watch
             finally:
                 for run_id in run_ids:
-                    # The list that it stands in now; it leaves with its last watch.
+                    # The current list of the run; it is removed with its last watch.
                     if all(each is watch for each in self._runs.get(run_id, [])):
                         self._runs.pop(run_id, None)
 
     def watch_plan(self, plan: str) -> AbstractContextManager[EventWatch]:
-        """Watch a plan: its end."""
+        """Watch the end of a plan."""
         return self.watch_runs(_make_plan_key(plan))
 
     @contextmanager
     def watch_all(self, capacity: int) -> Iterator[EventWatch]:
-        """Watch all events. Who takes them too slowly misses some, and is told so."""
+        """Watch all events. A watch that is read too slowly misses some, and is told so."""
         with self._add_watch([self._all], capacity) as watch:
             yield watch
 
@@ -178,7 +178,7 @@ class EventHub:
             raise TryLater("As many wait at this server as may; try again in a moment.")
 
     def publish(self, events: list[Event]) -> None:
-        """Ring for what happened."""
+        """Notify the watches of these events."""
         for event in events:
             for watch in self._runs.get(event.run or _make_plan_key(event.plan), ()):
                 watch.notify(event)
@@ -186,7 +186,7 @@ class EventHub:
                 watch.notify(event)
 
     def publish_gap(self) -> None:
-        """Ring for everybody: what happened is not known."""
+        """Notify all watches that events may have been missed."""
         for watch in self._list_watches():
             watch.notify()
 
@@ -195,12 +195,12 @@ class EventHub:
 
 
 def _make_plan_key(plan: str) -> str:
-    """What a plan is among what is watched by its id; no run has a blank in it."""
+    """The key of a plan among the watched ids; no run id contains a blank."""
     return f"plan {plan}"
 
 
 class _EventReader(threading.Thread):
-    """Follows one partition."""
+    """Reads the event stream of one partition."""
 
     def __init__(self, hub: EventHub, events: PartitionEvents, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(name=f"agentq-tides-{events.partition}", daemon=True)
@@ -235,7 +235,7 @@ class _EventReader(threading.Thread):
         self.join()
 
     def _restart(self) -> None:
-        """Begin anew, in the order that is safe: what was told may be gone, or the server not as far as it was."""
+        """Start at the end of the stream, then notify all watches, since events may have been lost."""
         self._after = self._events.last_id()
         newest = self._events.store.connection.command("XREVRANGE", self._wakeup_key, "+", "-", "COUNT", 1)
         self._wakeup_after = str(newest[0][0]) if newest else STREAM_START
@@ -260,7 +260,7 @@ class _EventReader(threading.Thread):
             self._stopped.wait(BURST_WINDOW_S)
 
     def _call_on_loop(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Say it on the loop, and wait until it was heard, so that a loop that is busy is not buried."""
+        """Call a function on the loop and wait for it, so that a busy loop is not flooded."""
         self._handled.clear()
 
         def handle_event() -> None:

@@ -1,6 +1,6 @@
-"""Waiting for logs to grow, without threads: one reader for each partition serves all who follow one.
+"""Wakes streams when a log grows: one reader thread per partition serves all followed logs.
 
-Whoever follows a log reads what there is, and then asks to be rung when there is more after its place; it is rung once.
+A client reads the log, and then watches it from its position; a watch is woken once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ Wakeup = asyncio.Future[None]
 
 
 class LogHub:
-    """The logs that are followed in this process. To be used on its loop alone."""
+    """The followed logs of this process. Use it on the server's loop only."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
         self._readers: dict[int, _LogReader] = {}
 
     def watch(self, run_id: str, position: str) -> Wakeup:
-        """What is rung when there is more of a log than up to this place, or after an outage. Cancel it to leave."""
+        """A future that is done when the log has grown past this position, or after an outage. Cancel it to stop
+        watching."""
         loop = asyncio.get_running_loop()
         partition = partition_of(run_id)
         if partition not in self._readers:
@@ -40,13 +41,13 @@ class LogHub:
         return wakeup
 
     def stop(self) -> None:
-        """End the readers. It waits for them, so not on the loop."""
+        """Stop the readers. Blocks, so do not call it on the loop."""
         for reader in self._readers.values():
             reader.stop()
 
 
 class _LogReader(threading.Thread):
-    """Looks at the logs of one partition. It sleeps while nobody follows one."""
+    """Watches the logs of one partition; sleeps while none is followed."""
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(name="agentq-currents", daemon=True)
@@ -87,7 +88,7 @@ class _LogReader(threading.Thread):
                 )
                 reply = self._connection.block(*command, timeout_ms=BLOCK_MS) if positions else None
             except AgentqError:
-                # Whoever waits looks for itself, and meets the same fault, or more of the log.
+                # The woken streams read the log themselves, and get the error or the new entries.
                 self._wake_watchers(list(positions))
                 threading.Event().wait(random.uniform(0, OUTAGE_PAUSE_MS) / 1000)
             else:
@@ -95,7 +96,7 @@ class _LogReader(threading.Thread):
         self._connection.close()
 
     def _read_positions(self) -> dict[str, str]:
-        """What to look at, each after the first place that somebody is at; those who have left are dropped."""
+        """The logs to watch, each from its first watched position; drops cancelled watches."""
         with self._lock:
             left = {key: [each for each in bells if not each[1].done()] for key, bells in self._wakeups.items()}
             self._wakeups = {key: bells for key, bells in left.items() if bells}
@@ -109,7 +110,7 @@ class _LogReader(threading.Thread):
     def _wake_watchers(self, keys: list[str]) -> None:
         with self._lock:
             wakeups = [bell for key in keys for _, bell in self._wakeups.pop(key, [])]
-        # A loop that is closed has nobody in it who waits.
+        # On a closed loop there are no waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_wake_all, wakeups)
 

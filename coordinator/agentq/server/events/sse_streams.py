@@ -1,4 +1,4 @@
-"""What happens, as it happens: the words of a stream of events, of a run's events, and of its log while it grows."""
+"""Server-sent events of all runs, of one run, and of a log while it grows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST_EVENT = "submitted"
 
 
 async def stream_events(service: ServerService, event_filter: EventFilter, positions: Positions) -> AsyncGenerator[str]:
-    """Events from these places on, for ever."""
+    """Events from these positions on, without end."""
     async for text, _ in _follow_feed(service, event_filter, positions):
         yield text
 
@@ -39,7 +39,7 @@ async def stream_events(service: ServerService, event_filter: EventFilter, posit
 async def stream_past_events(
     service: ServerService, event_filter: EventFilter, positions: Positions
 ) -> AsyncGenerator[str]:
-    """What has happened after these places already, and no more."""
+    """The events after these positions up to now."""
     yield sse.format_opening(format_positions(positions))
     async for position, item in read_past_events(service, event_filter, positions):
         yield _format_item(position, item)
@@ -49,7 +49,7 @@ async def stream_past_events(
 async def stream_run_events(
     service: ServerService, run_id: str, positions: Positions, *, from_start: bool
 ) -> AsyncGenerator[str]:
-    """The events of one run, until the one that ended it; `whole` if the places are those before its first."""
+    """The events of one run until its end; `from_start` if the positions are before its first event."""
     event_filter = EventFilter(runs=(run_id,))
     ended = await _read_end_state(service, run_id)
     if ended is not None:
@@ -71,7 +71,7 @@ async def stream_run_events(
 async def read_past_events(
     service: ServerService, event_filter: EventFilter, positions: Positions
 ) -> AsyncGenerator[tuple[str, FeedItem]]:
-    """What has happened after these places already."""
+    """The events after these positions up to now."""
     now = dict(positions)
     while True:
         page = await service.feed.page(now)
@@ -87,7 +87,8 @@ async def read_past_events(
 async def _follow_feed(
     service: ServerService, event_filter: EventFilter, positions: Positions, *, from_start: bool = False
 ) -> AsyncGenerator[tuple[str, str]]:
-    """The words, and the state that the last event of them led to. With `whole`, there is no gap before a birth."""
+    """The formatted events, each with the state of the last one. With `from_start`, no gap is shown before the run's
+    first event."""
     with service.feed.reader(event_filter, positions) as reader:
         shown, quiet_at_ms = reader.position, monotonic_ms() + KEEPALIVE_MS
         yield sse.format_opening(shown), ""
@@ -95,7 +96,7 @@ async def _follow_feed(
             try:
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
             except (Unreachable, TryLater):
-                # What happens meanwhile is told when the store is back.
+                # Events during the outage are sent when the store is back.
                 yield sse.format_keepalive(), ""
                 await asyncio.sleep(OUTAGE_PAUSE_S)
                 continue
@@ -121,13 +122,13 @@ def _format_item(position: str, item: FeedItem) -> str:
 async def stream_log(
     service: ServerService, run_id: str, after: str, streams: Set[str] = frozenset()
 ) -> AsyncGenerator[str]:
-    """What a run wrote after a place, and what it writes from now on, until it has ended; of some streams or of all."""
+    """The entries of a log after a position, until the run has ended; of some streams or of all."""
     yield sse.format_opening("" if after == STREAM_START else after)
     logs, position, quiet_at_ms = Logs(service.store), after, monotonic_ms() + KEEPALIVE_MS
     with service.event_hub.watch_runs(run_id) as watch:
         while True:
             try:
-                # Whether it is over is read first: what is read then is all that there will be.
+                # Read the end first: then the entries read afterwards are complete.
                 is_over = await service.call_in_thread(logs.is_over, run_id)
                 entries = await service.call_in_thread(logs.some, run_id, position, LOG_ENTRIES_PER_STEP)
             except (Unreachable, TryLater):
@@ -157,10 +158,10 @@ async def stream_log(
 
 
 async def _read_end_state(service: ServerService, run_id: str) -> State | None:
-    """The state that a run has ended in."""
+    """The state of an ended run; None if it has not ended."""
     try:
         run = await service.call_in_thread(service.run_queries.get, run_id)
     except NotFound:
-        # It was there before: its time is over.
+        # It existed before: its retention time is over.
         return State.CANCELLED
     return run.state if run.state in TERMINAL_STATES else None

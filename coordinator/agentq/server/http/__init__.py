@@ -1,1 +1,1 @@
-"""Connections, bodies, problems, time limits and the fast path."""
+"""HTTP: connections, bodies, errors, limits, and the fast path."""

@@ -1,4 +1,4 @@
-"""Answers are compressed for those who want that, where there is something to gain."""
+"""Compresses responses for clients that accept it, if they are large enough."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 COMPRESS_BYTES_MIN = 1400
-"""What fits into one packet gains nothing."""
+"""A response that fits into one packet gains nothing."""
 GZIP_LEVEL = 4
 UNCOMPRESSED_PREFIX = "/runner/"
-"""What foreign runners are told is short, and they ask so often that even to look at it would be felt."""
+"""Answers to runners are short and so frequent that even the check would cost."""
 
 
 class CompressionMiddleware(GZipMiddleware):
-    """Nothing that passes is touched, nor its pieces counted, unless it can be worth while."""
+    """Gzip middleware that passes other requests through without wrapping their messages."""
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(app, minimum_size=COMPRESS_BYTES_MIN, compresslevel=GZIP_LEVEL)

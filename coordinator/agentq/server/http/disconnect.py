@@ -1,4 +1,4 @@
-"""A client that goes away while something is waited for: nobody is there any more for whom it could be done."""
+"""Cancels a wait when the client disconnects."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 from starlette.requests import Request
 
 DISCONNECT_KEY = "agentq.gone"
-"""In the state of a request, once somebody wants to know."""
+"""The key in the request state of the disconnect future."""
 BODY_COMPLETE_KEY = "agentq.came"
-"""In the state of a request all of which has come, so that nobody has to wait for its body."""
+"""The key in the request state that marks a body as received."""
 
 
 async def watch_disconnect(request: Request) -> asyncio.Future[None]:
-    """Done when the client is gone. A body that nobody has read would keep the connection from telling that."""
+    """A future that is done when the client has disconnected. An unread body is drained first, since it would hide the
+    disconnect."""
     if BODY_COMPLETE_KEY not in request.scope["state"]:
         async for _ in request.stream():
             continue
@@ -22,7 +23,7 @@ async def watch_disconnect(request: Request) -> asyncio.Future[None]:
 
 
 def mark_disconnected(state: dict[str, Any]) -> None:
-    """Say so to whoever wants to know, of a request with this state."""
+    """Resolve the disconnect future of a request."""
     disconnected = _get_disconnect_future(state)
     if not disconnected.done():
         disconnected.set_result(None)

@@ -1,11 +1,11 @@
-"""What is done to every request before and after the routes: its id, its line in the log, its limits.
+"""Middleware around all requests: id, log line, origin checks and limits.
 
-1. It has an id: the client's own, if that is one, or a new one; the answer carries it.
-2. By what name it was called: on loopback only by one that is of loopback, so that no page in a browser reaches it
-   through a name of its own (DNS rebinding); and a browser's request only from an origin that may.
-3. Its body is not larger than it may be, and neither are those of all requests together; it does not take longer to
-   come, and is JSON if it is not said what it is.
-4. What it was, and how it ended, is written down; with traces, it is a span.
+1. Each request has an id: the client's own if valid, or a new one; the response carries it.
+2. The Host header is checked: on loopback only loopback names are accepted, so that a web page cannot reach the server
+   through a name of its own (DNS rebinding). A browser's request is accepted only from an allowed origin.
+3. The size of a body, and of all bodies together, is limited, and so is its time. A body without a content type is
+   JSON.
+4. Each request is logged with its result; with tracing it is a span.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"frame-ancestors 'none'"),
 )
-"""What every answer carries that does not say otherwise."""
+"""Headers of each response that does not set them itself."""
 REQUEST_ID_HEADER = b"x-request-id"
 CROSS_SITE = (b"cross-site", b"same-site")
 LINKABLE_PATHS = ("/docs", "/health")
-"""What pages of other origins may link to."""
+"""Paths that pages of other origins may link to."""
 FOREIGN_ORIGIN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
 QUIET_PATHS = ("/health", "/ready", "/metrics")
-"""Paths of which every success is written down only in the `debug` log."""
+"""Paths whose successes are logged at `debug` level only."""
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 GENERIC_CONTENT_TYPES = (b"", b"application/x-www-form-urlencoded", b"text/plain")
-"""Content types that tell nothing: `curl -d` calls whatever it sends a form, and browsers call it text."""
+"""Content types without meaning: `curl -d` calls every body a form, and browsers call it text."""
 LOGGED_PATH_LENGTH = 500
 SMALL_BODY_BYTES = 64 << 10
-"""A body of up to this size has room among the others in any case, so that large ones do not keep it out."""
+"""A body of up to this size is always accepted, so that large bodies do not block small ones."""
 CLOSE_HEADER = {"connection": "close"}
-"""What is left of a body that is not wanted is not read."""
+"""Closes the connection after a refusal, so that the rest of the body is not read."""
 
 log = logging.getLogger("agentq.server")
 
 
 class RequestMiddleware:
-    """The outermost part of the app."""
+    """The outermost layer of the app."""
 
     def __init__(
         self, app: ASGIApp, *, settings: ServerSettings, observe: Callable[[str, str, int, float], None]
@@ -70,7 +70,7 @@ class RequestMiddleware:
         self._app = app
         self._settings = settings
         self._observe = observe
-        """Told the route, method, status and seconds of each request."""
+        """Called with the route, method, status and seconds of each request."""
         self._names = LOOPBACK_NAMES | set(map(str.lower, settings.hosts))
         if is_loopback(settings.host):
             self._names |= {settings.host.strip("[]").lower()}
@@ -103,7 +103,7 @@ class RequestMiddleware:
             self._record(exchange)
 
     def _find_refusal(self, scope: Scope, headers: dict[bytes, bytes], request_id: str) -> Response | None:
-        """The answer to a request that is not let in at all."""
+        """The answer to a request that is refused before routing."""
         if len(headers) < len(scope["headers"]):
             names = [name for name, _ in scope["headers"]]
             if names.count(b"host") > 1:
@@ -117,7 +117,7 @@ class RequestMiddleware:
         origin = headers.get(b"origin", b"").decode("latin-1").rstrip("/")
         if origin and origin not in self._origins and origin.partition("://")[2] != host:
             return _build_refusal(403, FOREIGN_ORIGIN, request_id)
-        # Of what a page merely embeds, and of a link, a browser does not say the origin.
+        # For embedded resources and links, browsers send no Origin header.
         if not origin and headers.get(b"sec-fetch-site") in CROSS_SITE and not _is_safe_link(scope, headers):
             return _build_refusal(403, FOREIGN_ORIGIN, request_id)
         length = headers.get(b"content-length", b"")
@@ -127,7 +127,7 @@ class RequestMiddleware:
         return None
 
     def _record(self, exchange: _Exchange) -> None:
-        """Write down what it was."""
+        """Log and count a request."""
         scope, seconds = exchange.scope, (monotonic_ns() - exchange.began_ns) / 1e9
         route = scope.get("route")
         path = getattr(route, "path", "") or ""
@@ -154,14 +154,14 @@ class RequestMiddleware:
 
 
 class _BodyBudget:
-    """The large bodies of requests that are under way: each is in memory several times until its answer is made."""
+    """The budget for large bodies under way: each is in memory several times until it is answered."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._taken_bytes = 0
 
     def take(self, number: int) -> None:
-        """Take room for so many bytes more, or refuse the request."""
+        """Reserve bytes, or refuse the request."""
         if self._taken_bytes + number > self._bytes_max:
             detail = f"The bodies of the requests under way have {self._bytes_max} bytes, which is the most; try again."
             raise HTTPException(503, detail, CLOSE_HEADER | {"retry-after": str(problems.RETRY_AFTER_S)})
@@ -172,8 +172,8 @@ class _BodyBudget:
 
 
 class JsonItemCounter:
-    """Counts the items of lists and members of objects in JSON that comes in pieces, by what is outside of its texts. A
-    member, which takes longer to read, counts as three items."""
+    """Counts the items of JSON that arrives in pieces, without parsing it. A member of an object counts as three items,
+    since it takes longer to parse."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -181,9 +181,9 @@ class JsonItemCounter:
         self._rest = b""
 
     def add(self, piece: bytes) -> int:
-        """How many there are with this piece."""
+        """Add a piece; returns the number of items so far."""
         piece = self._rest + piece
-        complete = piece.rstrip(b"\\")  # what it escapes is in the next one
+        complete = piece.rstrip(b"\\")  # the escaped character is in the next piece
         self._rest = b"\\" * ((len(piece) - len(complete)) % 2)
         parts = complete.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         self._number += sum(part.count(b",") + 2 * part.count(b":") for part in parts[self._is_in_text :: 2])
@@ -192,7 +192,7 @@ class JsonItemCounter:
 
 
 class _Exchange:
-    """One request and its answer, as they pass."""
+    """One request and its response."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Exchange:
         self.request_id = request_id
         self.status = 0
         self.location = ""
-        """Where what it has made is."""
+        """The Location header of the response."""
         self.began_ns = monotonic_ns()
         self._receive = receive
         self._send = send
@@ -219,12 +219,12 @@ class _Exchange:
         self._body_budget = body_budget
         self._items = JsonItemCounter()
         self._budgeted_bytes = 0
-        """What of its body it has taken room for."""
+        """The bytes reserved in the budget."""
         self._is_body_complete = scope["type"] != "http" or not has_body
         self.span: Span | None = None
 
     def start_span(self, headers: dict[bytes, bytes]) -> None:
-        """Have a span of it, if traces go anywhere; what is submitted by it is submitted within."""
+        """Start a trace span, if tracing is on; runs submitted by the request become its children."""
         traceparent = headers.get(b"traceparent", b"").decode("latin-1")
         self.span = tracing.start_request_span(
             self.scope["method"], self.scope["path"][:LOGGED_PATH_LENGTH], traceparent
@@ -233,7 +233,7 @@ class _Exchange:
             self.scope["state"]["traceparent"] = tracing.format_traceparent(self.span.get_span_context())
 
     async def receive(self) -> Message:
-        """The next piece of the body, if it comes in time; afterwards, that the client is gone, whenever it is."""
+        """The next piece of the body, within its limits; after the body, the disconnect."""
         if self._is_body_complete:
             return await self._receive()
         message = await (self._receive() if BODY_COMPLETE_KEY in self.scope["state"] else self._receive_in_time())
@@ -254,7 +254,7 @@ class _Exchange:
         return message
 
     def release(self) -> None:
-        """It is answered, or given up: others have its room."""
+        """Return the reserved bytes."""
         self._body_budget.give_back(self._budgeted_bytes)
         self._budgeted_bytes = 0
 
@@ -285,7 +285,7 @@ def _build_refusal(status: int, detail: str, request_id: str) -> Response:
 
 
 def _default_to_json(scope: Scope, headers: dict[bytes, bytes]) -> None:
-    """A body of which nothing is said is JSON, as nearly all are here."""
+    """Treat a body without a meaningful content type as JSON."""
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in GENERIC_CONTENT_TYPES:
         others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
         scope["headers"] = [*others, (b"content-type", b"application/json")]
@@ -297,12 +297,12 @@ def _read_request_id(headers: dict[bytes, bytes]) -> str:
 
 
 def _is_safe_link(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Whether a link of another page is followed to where a request changes nothing: others claim runs, say."""
+    """Whether a browser follows a link to a path where requests change nothing."""
     is_link = headers.get(b"sec-fetch-mode") == b"navigate" and scope.get("method") in ("GET", "HEAD")
     return is_link and scope["path"] in LINKABLE_PATHS
 
 
 def _parse_host(host: str) -> str:
-    """A Host header without its port; empty for what is none."""
+    """The name in a Host header, without its port; empty if the header is invalid."""
     found = HOST_PATTERN.fullmatch(host)
     return (found["six"] or found["name"] or "").lower() if found is not None else ""

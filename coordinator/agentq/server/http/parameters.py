@@ -1,7 +1,4 @@
-"""The parameters of a request: those that a route does not know are refused, rather than passed over.
-
-A list that was to be filtered by a parameter with a slip in its name would else be a list of everything.
-"""
+"""Refuses unknown query parameters: ignoring a misspelt filter would return the whole list."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ async def _check_parameters(request: Request) -> None:
 
 
 ONLY_KNOWN_PARAMETERS = Depends(_check_parameters)
-"""For routers whose routes declare each of their parameters."""
+"""For routers whose routes declare all of their parameters."""
 
 
 def order_auth_first(route: APIRoute | APIWebSocketRoute) -> None:
-    """Look at the parameters of a request only when it is known who asks: of its router's dependencies, too."""
+    """Make authentication the first dependency of a route, before its parameters are checked."""
     route.dependant.dependencies.sort(key=lambda each: each.call is _check_parameters)
 
 
@@ -43,11 +40,11 @@ def _split_commas(given: object) -> object:
 
 
 COMMA_SEPARATED = BeforeValidator(_split_commas)
-"""For parameters that are lists: given several times, or once with commas."""
+"""For list parameters: given several times, or once with commas."""
 
 
 def check_parameter_names(names_given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse what is none of these."""
+    """Refuse names that are not known."""
     names = list(known)
     for name in names_given:
         if name not in names:

@@ -1,8 +1,7 @@
-"""What goes wrong, as a client is told: one JSON document for every refusal, made in one place.
+"""Error responses: one JSON document for all of them, built in one place.
 
-`detail` is always there and says in one sentence what is wrong, because clients of other systems read that alone. An
-error of ours has the status of what the caller can do about it; one that we did not foresee says nothing of itself but
-the id under which the log tells more.
+`detail` always holds one sentence about the error, because clients of other systems read only that. The status tells
+what the caller can do. An unexpected error shows nothing but the request id under which the log has the details.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from agentq.coordinator.model.field_types import (
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
-"""What a client is told to wait before it tries again what the store could not do now."""
+"""The Retry-After of an outage of the store."""
 FAULTS_MAX = 20
-"""Wrong fields that are listed one by one."""
+"""The most wrong fields that are listed."""
 BODILESS_STATUSES = (204, 304)
 INTERNAL_ERROR = "The server made a mistake; its log tells more under the id of this request."
 
@@ -54,21 +53,21 @@ STATUS_BY_ERROR: dict[type[errors.AgentqError], int] = {
     errors.Incompatible: 503,
     errors.Refused: 409,
 }
-"""The status of each kind of error; of those that are none of these, the nearest above."""
+"""The status of each class of errors; a subclass has that of its nearest base class."""
 
 
 class FieldProblem(BaseModel):
-    """One thing that is wrong with the input."""
+    """One wrong field of the input."""
 
     model_config = ConfigDict(extra="allow")
 
     at: str
-    """Where: the path in the body, or the name of a parameter."""
+    """The path in the body, or the name of a parameter."""
     message: str
 
 
 class Problem(BaseModel):
-    """Why a request was refused (RFC 9457)."""
+    """The error document (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -76,13 +75,13 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: JsonValue
-    """One sentence; in the dialects of other systems, what these expect."""
+    """One sentence; in the dialects of other systems, the value that these expect."""
     errors: list[FieldProblem] | None = None
     request_id: str | None = None
 
 
 class Denied(errors.NotAllowed):
-    """Nobody may do this without a token that says so; `status` tells 401 from 403."""
+    """The request needs a token that allows it; `status` distinguishes 401 from 403."""
 
     def __init__(self, message: str, *, status: int = 403) -> None:
         super().__init__(message)
@@ -90,7 +89,7 @@ class Denied(errors.NotAllowed):
 
 
 class TooMany(errors.TryLater):
-    """This token has made more requests than it may; wait."""
+    """The token has reached its rate limit."""
 
     def __init__(
         self,
@@ -102,14 +101,14 @@ class TooMany(errors.TryLater):
 
 
 def choose_status(error: errors.AgentqError) -> int:
-    """The status of an error of ours."""
+    """The status of an error."""
     return next((STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR), 500)
 
 
 def build_problem(
     status: int, detail: JsonValue, *, request_id: str | None = None, kind: str = "", **more: Any
 ) -> dict[str, Any]:
-    """The document."""
+    """The error document."""
     title = HTTPStatus(status).phrase
     name = f"urn:agentq:problem:{kind}" if kind else "about:blank"
     fields = {"type": name, "title": title, "status": status, "detail": detail, **more, "request_id": request_id}
@@ -125,7 +124,7 @@ def problem_response(
     headers: dict[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """The document as an answer."""
+    """The error document as a response."""
     if status in BODILESS_STATUSES:
         return Response(status_code=status, headers=headers)
     body = build_problem(status, detail, request_id=request_id, kind=kind, **more)
@@ -133,7 +132,7 @@ def problem_response(
 
 
 def error_response(error: errors.AgentqError, request_id: str | None = None, **more: Any) -> Response:
-    """The answer that an error of ours becomes."""
+    """The response for an error of agentq."""
     error = _hide_store_address(error, request_id)
     status, headers = choose_status(error), dict[str, str]()
     if isinstance(error, Denied):
@@ -152,7 +151,7 @@ def error_response(error: errors.AgentqError, request_id: str | None = None, **m
 
 
 def _hide_store_address(error: errors.AgentqError, request_id: str | None) -> errors.AgentqError:
-    """What the store has refused, without its address and its words, which are for the log."""
+    """An error of the store without its address and message, which are only logged."""
     if not isinstance(error, errors.Unreachable) and not str(error).startswith("The server "):
         return error
     if isinstance(error, errors.TryLater):
@@ -166,21 +165,21 @@ def _hide_store_address(error: errors.AgentqError, request_id: str | None) -> er
 
 
 def format_faults(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:
-    """What is wrong, each with its place; what was sent is not repeated, since it may be secret."""
+    """The wrong fields with their paths. Values are not repeated, since they may be secret."""
     return [
         {"at": format_location(each["loc"]), "message": error_message(each, model)} for each in list(found)[:FAULTS_MAX]
     ]
 
 
 def wrap_validation_error(error: ValidationError) -> errors.Invalid:
-    """An error of ours for input that a model refuses."""
+    """An error of agentq for input that a model refuses."""
     wrong = errors.Invalid(describe_error(error))
     wrong.__cause__ = error
     return wrong
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Answer every exception of this app with a document."""
+    """Answer all exceptions of the app with an error document."""
     app.add_exception_handler(errors.AgentqError, _handle_agentq_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(HTTPException, _handle_http_exception)
@@ -205,7 +204,7 @@ async def _handle_invalid_request(request: Request, error: Exception) -> Respons
 
 
 def _locate_fault(fault: Any) -> tuple[int | str, ...]:
-    """Where in the body, or which parameter; the body, if it is the whole of it."""
+    """The path in the body, or the parameter; only the body, if all of it is wrong."""
     location: tuple[int | str, ...] = fault["loc"]
     return location[:1] if len(location) == 1 or fault["type"] == "json_invalid" else location[1:]
 
@@ -232,14 +231,14 @@ def _describe_missing_path(request: Request) -> str:
 
 
 def _find_methods(request: Request, path: str) -> list[str]:
-    """What may be asked at a path; nothing, if there is nothing."""
+    """The methods of a path; empty if there is no such path."""
     scope = {**request.scope, "path": path}
     found = (route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE)
     return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
 
 
 async def _handle_disconnect(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as it is called
-    """The client has left in the middle of its body; there is nobody to answer."""
+    """The client has disconnected while it sent its body; no response reaches it."""
     return Response(status_code=499)
 
 
@@ -249,11 +248,11 @@ async def _handle_unexpected_error(request: Request, error: Exception) -> Respon
 
 
 def get_request_id(request: Request) -> str | None:
-    """The id that the request has, or was given."""
+    """The id of a request."""
     found: str | None = request.scope.get("state", {}).get("request_id")
     return found
 
 
 def derive_problem_kind(error: errors.AgentqError) -> str:
-    """The name of the error's class as a word, such as `wrong-state`."""
+    """The class name of an error in kebab case, such as `wrong-state`."""
     return re.sub("(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()

@@ -1,8 +1,8 @@
-"""The protocol of one connection, with an end to its patience: a client that is slow on purpose is cut off.
+"""uvicorn protocol with limits for slow clients (slow-loris).
 
-A head must be whole within a time and a size, from the first moment of a connection on, and again for each request that
-follows on it; what is neither head nor body, but stands between its pieces or behind it, has the same size at the most;
-and whoever does not read what it asked for is not waited for for ever.
+The headers of each request must arrive within a time and a size, from the start of the connection or the last request.
+Bytes between the pieces of a body, and after it, have the same limit. A client that does not read its response is
+disconnected after the same time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 
 def make_protocol(head_timeout_ms: int) -> type[asyncio.Protocol]:
-    """The protocol, with a time for heads, and for a client that does not read."""
+    """The protocol class with this timeout."""
     return type("Patient", (TimeoutHttpProtocol,), {"timeout_s": head_timeout_ms / 1000})
 
 
@@ -36,7 +36,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self._unread_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._framing_bytes = 0
-        """What has come since the last piece of a body."""
+        """Bytes since the last piece of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._buffered_transport = BufferedTransport(transport, self.loop)
@@ -55,7 +55,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
             self._awaits_head, self._head_bytes = True, 0
         if self._awaits_head:
             self._head_bytes += len(data)
-            # A body may begin in the same piece, so only what was too long before it is known to be.
+            # A body may begin in this piece, so only the bytes before it count.
             if self._head_bytes - len(data) > HEAD_BYTES_MAX:
                 self.transport.abort()
                 return
@@ -67,10 +67,10 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def eof_received(self) -> None:
-        self._buffered_transport.flush()  # the transport is closed next, and who will ask no more may still read
+        self._buffered_transport.flush()  # the transport closes next, and a client that sends no more may still read
 
     def handle_websocket_upgrade(self) -> None:
-        """With a body it would be waited for by nobody, and for ever."""
+        """Refuses an upgrade with a body, which would never be read."""
         if any(name in BODY_HEADERS for name, _ in self.headers):
             self.send_400_response("Invalid HTTP request received.")
         else:
@@ -89,7 +89,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self.scope["state"][BODY_COMPLETE_KEY] = True
         super().on_message_complete()
         if not self.pipeline:
-            self.flow.resume_reading()  # or it would not be seen that the client goes
+            self.flow.resume_reading()  # otherwise a disconnect would go unnoticed
 
     def pause_writing(self) -> None:
         super().pause_writing()

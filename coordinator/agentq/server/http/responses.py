@@ -1,4 +1,4 @@
-"""Answers in JSON, with an ETag where a client may have them already."""
+"""JSON responses, with an ETag where clients may have the content already."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from agentq.coordinator.security.secret_fields import redact_spec
 
 
 def build_schedule_view(schedule: ScheduleRecord) -> dict[str, Any]:
-    """A schedule, but for the values of what is secret of its runs."""
+    """The JSON of a schedule, with the secrets of its runs replaced."""
     record = schedule_json(schedule)
     return record if record["spec"] is None else record | {"spec": redact_spec(record["spec"])}
 
 
 def encode_json(body: object) -> bytes:
-    """An answer in JSON, as it goes out."""
+    """The JSON bytes of a response."""
     return to_json(body)
 
 
 def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer in JSON."""
+    """A JSON response."""
     return Response(encode_json(body), status, headers, media_type="application/json")
 
 
 def etag_response(request: Request, body: object) -> Response:
-    """The same with an ETag; nothing but that if the client has it already."""
+    """A JSON response with an ETag; 304 if the client has it already."""
     content = encode_json(body)
     tag = compute_etag(content)
     if matches_etag(request, tag):
@@ -44,6 +44,6 @@ def compute_etag(content: bytes) -> str:
 
 
 def matches_etag(request: Request, tag: str) -> bool:
-    """Whether the client has said that it has this already."""
+    """Whether the client has this content already."""
     known = request.headers.get("if-none-match", "")
     return known.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in known.split(",")]

@@ -1,9 +1,9 @@
-"""Server-sent events: how they are put into words, and the answer that they are.
+"""Server-sent events: their format and the streaming response.
 
-An event's `id` is the place after it, which the client sends back in `Last-Event-ID` when it connects again, so that it
-goes on exactly there. A line that says nothing goes out when nothing else does, with the place, if that has moved.
-Nothing is put by for a client that does not read: the next event is made when the last has gone out, and a connection
-that takes nothing for long is closed (see `protocol.py`).
+The `id` of an event is the position after it; a client that reconnects sends it in `Last-Event-ID`, and continues
+exactly there. Without events a keep-alive comment is sent, with the position if that has changed. Nothing is buffered
+for a client: the next event is built when the last one was sent, and a connection that accepts nothing for a long time
+is closed (see `protocol.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from agentq.server.auth.access_control import TokenRecheck
 
 KEEPALIVE_S = 15.0
 RETRY_MS = 2_000
-"""How long a client is asked to wait before it connects again."""
+"""How long a client should wait before it reconnects."""
 DENIED_EVENT = "denied"
-"""The last event for a client whose token is no longer good."""
+"""The last event for a client whose token is no longer valid."""
 MEDIA_TYPE = "text/event-stream"
 
 
@@ -32,17 +32,17 @@ def format_event(data: str, *, name: str = "", event_id: str = "") -> str:
 
 
 def format_opening(event_id: str = "") -> str:
-    """What goes out first: when to come back, and from where."""
+    """The first lines of a stream: the reconnect time and the position."""
     return "\n".join([f"retry: {RETRY_MS}", *_format_fields("", event_id), "", ""])
 
 
 def format_keepalive(event_id: str = "") -> str:
-    """That there is nothing to say; with the place, if it has moved."""
+    """A comment that keeps the connection alive; with the position, if it has changed."""
     return "\n".join([": nothing new", *_format_fields("", event_id), "", ""])
 
 
 class SseResponse(StreamingResponse):
-    """The answer."""
+    """A streaming response that ends when the client's token is no longer valid."""
 
     media_type = MEDIA_TYPE
 
@@ -52,7 +52,7 @@ class SseResponse(StreamingResponse):
 
 
 async def _stream_while_allowed(events: AsyncGenerator[str], recheck: TokenRecheck) -> AsyncGenerator[str]:
-    """The words, until whoever reads them may no longer."""
+    """The events, until the client's token is no longer valid."""
     async with aclosing(events):
         async for each in events:
             try:

@@ -1,6 +1,5 @@
-"""What is written to a connection in one go goes out in one: the head of an answer and its body are two writes to the
-framework, and would be two calls of the system, which cost more than all else that is done to send them.
-"""
+"""Coalesces the writes of one response: the framework writes headers and body separately, and each would be a system
+call, the largest cost of sending a short response."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ import asyncio
 from typing import Any
 
 BUFFER_BYTES_MAX = 64 << 10
-"""More is not held back, so that the transport can say when it has enough."""
+"""The most bytes that are held back, so that the transport can signal back-pressure."""
 
 
 class BufferedTransport:
-    """A transport that sends what was written to it when the loop gets to it next."""
+    """A transport that sends the collected writes in the next iteration of the loop."""
 
     __slots__ = ("_loop", "_pieces", "_pieces_bytes", "_transport")
 
@@ -38,7 +37,7 @@ class BufferedTransport:
         self._transport.close()
 
     def flush(self) -> None:
-        """Send it now."""
+        """Send the collected writes now."""
         pieces, self._pieces, self._pieces_bytes = self._pieces, [], 0
         if pieces and not self._transport.is_closing():
             self._transport.write(b"".join(pieces))

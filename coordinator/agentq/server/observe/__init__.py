@@ -1,1 +1,1 @@
-"""Metrics, and what counts events for them."""
+"""Metrics and the events counted for them."""

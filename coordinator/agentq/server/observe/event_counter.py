@@ -1,7 +1,7 @@
-"""Counts what happens, from the events, for the metrics.
+"""Counts events for the metrics.
 
-Nothing is kept for a run but when it became pending, until it is claimed, and that for so many only. What cannot be
-told from an event is asked of the store, of many runs at once, when they have ended.
+The only state is the time when each run became pending, until it is claimed, for a bounded number of runs. Other values
+are read from the store when runs have ended, many runs at once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from agentq.coordinator.storage.store import NamespaceStore
 from agentq.server.observe.metrics import ServerMetrics
 
 PENDING_RUNS_MAX = 50_000
-"""Runs of which it is known since when they are pending: the newest."""
+"""The newest pending runs whose pending time is remembered."""
 RUNS_PER_CALL = 500
 FIELDS_PER_RUN = 6
 RETRY_PREFIX = "retry after "
 
 
 class EventCounter:
-    """Takes events in, a batch at a time; to be called by one thread at a time."""
+    """Counts batches of events; call it from one thread at a time."""
 
     def __init__(self, store: NamespaceStore, metrics: ServerMetrics) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class EventCounter:
         self._pending: OrderedDict[str, int] = OrderedDict()
 
     def count(self, events: list[Event], *, missed: bool = False) -> None:
-        """Count these."""
+        """Count these events."""
         if missed:
             self._metrics.missed_events.inc()
         ended: list[str] = []
@@ -52,7 +52,7 @@ class EventCounter:
             self._count_ended(partition, list(runs), {event.run: event.state for event in events})
 
     def _track_pending(self, event: Event) -> None:
-        """Since when it is pending; and for how long it was, when it is claimed."""
+        """Remember when a run became pending; observe its wait when it is claimed."""
         if event.state == State.PENDING and event.event != "signalled":
             self._pending[event.run] = event.at_ms
             if len(self._pending) > PENDING_RUNS_MAX:

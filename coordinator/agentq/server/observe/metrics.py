@@ -1,8 +1,8 @@
-"""What Prometheus reads: how much waits where, how fast it goes, and how the server itself is.
+"""Prometheus metrics: queue depths, throughput, and the state of the server.
 
-What stands somewhere is read when it is asked for. What happens is counted from the events that this server hears, so
-the counters of several servers tell of the same runs: take one of them, or the largest, not their sum. No label holds
-the id of a run, a session or a client.
+Gauges are read from the store on each scrape. Counters count the events that this server receives, so several servers
+count the same runs: take one of them or the largest, not the sum. No label holds the id of a run, a session or a
+client.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CALL_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.
 
 
 NAMES_MAX = 1000
-"""Queues, agents and models that are told apart: whoever submits makes up names, and each costs memory for good."""
+"""Queues, agents and models with labels of their own. Clients choose these names, and each costs memory for good."""
 OTHER_NAME = "other"
 ZERO_LIVE_COUNTS = {state: 0 for state in State if state not in TERMINAL_STATES}
 
@@ -64,7 +64,7 @@ class ServerMetrics:
             "agentq_http_request_duration_seconds", "How long requests took.", REQUEST_BUCKETS_S, "route"
         )
         self._observed: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        """What each kind of request is counted with, since finding that out takes longer than to count."""
+        """Counters for each kind of request, cached because looking them up costs more than counting."""
         self.store_call_seconds = self._histogram(
             "agentq_redis_call_seconds", "Round trips to the store.", CALL_BUCKETS_S
         )
@@ -99,7 +99,7 @@ class ServerMetrics:
         known[1].observe(seconds)
 
     def limit_label(self, label: str, name: str) -> str:
-        """A name that somebody has made up, as the value of a label."""
+        """A name chosen by a client as a label value; `other` beyond the limit."""
         known = self._names.setdefault(label, set())
         if name not in known and len(known) >= NAMES_MAX:
             return OTHER_NAME
@@ -107,25 +107,25 @@ class ServerMetrics:
         return name
 
     def count_fenced(self, reply: object) -> None:
-        """Count the attempts that a call refused because they were superseded."""
+        """Count the attempts that a call refused as superseded."""
         several = reply if isinstance(reply, list | tuple) else (reply,)
         number = sum(isinstance(each, Fenced) for each in several)
         if number:
             self.fenced.inc(number)
 
     def render(self) -> bytes:
-        """All of them, as Prometheus reads it. It asks the store."""
+        """All metrics in the Prometheus format. Reads the store."""
         return generate_latest(self.registry)
 
 
 class StoreCollector:
-    """What stands where at the moment, read from the store when it is asked for."""
+    """Gauges that are read from the store on each scrape."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
 
     def describe(self) -> list[Metric]:
-        """What there would be, so that nothing is asked when it is registered."""
+        """The metric families, so that registering reads nothing."""
         return [_make_family(name) for name in STORE_GAUGES]
 
     def collect(self) -> Iterator[Metric]:
@@ -221,7 +221,7 @@ def _make_family(name: str) -> GaugeMetricFamily:
 
 
 def list_metrics(store: NamespaceStore) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Every metric: what it tells, and its labels."""
+    """All metrics with their descriptions and labels."""
     metrics = ServerMetrics(StoreCollector(store))
     own = (each for each in vars(metrics).values() if isinstance(each, Counter | Gauge | Histogram))
     counted = {_get_metric_name(each): (each._documentation, each._labelnames) for each in own}
@@ -229,5 +229,5 @@ def list_metrics(store: NamespaceStore) -> dict[str, tuple[str, tuple[str, ...]]
 
 
 def _get_metric_name(metric: Counter | Gauge | Histogram) -> str:
-    """As it is read; a counter keeps its ending apart."""
+    """The name as Prometheus shows it, with the suffix of a counter."""
     return f"{metric._name}_total" if isinstance(metric, Counter) else metric._name

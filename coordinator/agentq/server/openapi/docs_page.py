@@ -1,7 +1,7 @@
-"""The document of the API as a page to read, at `/docs`.
+"""Renders the API document as a page at `/docs`.
 
-It is whole: no script and nothing from elsewhere, so that it can be read where there is no way out, and nobody else's
-program runs in the name of this server.
+The page is self-contained: no script and no external resource, so that it works offline and runs no other code in the
+server's origin.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OpenApiDocument = Mapping[str, Any]
 
 
 def install_docs(app: FastAPI, last_tags: Collection[str]) -> None:
-    """Show the app's own document, operations with these tags last. It is made when it is asked for, once."""
+    """Serve the app's document, operations with these tags last. It is rendered once on first use."""
     cached_page = cache(lambda: render_page(app.openapi(), last_tags))
 
     @app.get("/docs", include_in_schema=False)
@@ -47,7 +47,7 @@ def install_docs(app: FastAPI, last_tags: Collection[str]) -> None:
 
 
 def render_page(document: OpenApiDocument, last_tags: Collection[str] = ()) -> str:
-    """The page that shows a document."""
+    """Render a document as a page."""
     info = document["info"]
     tags: dict[str, list[str]] = {}
     for tag, path, method, operation in sorted(_list_operations(document), key=lambda each: each[0] in last_tags):
@@ -108,14 +108,14 @@ def _render_operation(path: str, method: str, operation: OpenApiDocument) -> str
 
 
 def _list_error_responses(operation: OpenApiDocument) -> Iterator[tuple[str, str]]:
-    """The statuses of what goes wrong, and what each means."""
+    """The statuses of errors, with their descriptions."""
     for status, answer in operation["responses"].items():
         if not status.startswith("2"):
             yield status, escape(answer["description"])
 
 
 def _render_examples(content: OpenApiDocument) -> str:
-    """What is sent or told, as it stands."""
+    """Examples of a body."""
     shown = [(each.get("summary", ""), each["value"]) for each in content.get("examples", {}).values()]
     if "example" in content:
         shown.append(("", content["example"]))
@@ -143,7 +143,7 @@ def _render_schema(name: str, schema: OpenApiDocument) -> str:
 
 
 def _render_type(schema: OpenApiDocument) -> str:
-    """What a value may be, in a few words."""
+    """The type of a value in a few words."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f'<a href="#{_make_anchor("schema", name)}">{escape(name)}</a>'
@@ -166,7 +166,7 @@ def _render_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> st
 
 
 def _render_prose(text: str) -> str:
-    """Sentences, with words as they are written between backticks."""
+    """Paragraphs, with text between backticks as code."""
     marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
     return "".join(f"<p>{each}</p>" for each in marked.split("\n\n") if each.strip())
 

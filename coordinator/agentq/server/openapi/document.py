@@ -1,7 +1,7 @@
-"""The document that describes the API, for `/docs` and for whoever makes clients of it.
+"""The OpenAPI document of the server.
 
-What the framework finds out by itself is completed here: what a run is made of, which scope a route takes, that every
-refusal has one shape, and what an answer looks like.
+Completes what FastAPI derives by itself: the fields of a run, the scope of each route, the one format of errors, and
+the response models.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def build_document(
 
 
 def _add_schema(schemas: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
-    """A model, and those that it is made of."""
+    """Add a model and those that it uses."""
     schemas.update(schema.pop("$defs", {}))
     schemas[name] = schema
 
 
 def list_response_models(dialects: Iterable[ServerDialect | type[ServerDialect]]) -> dict[tuple[str, str], Any]:
-    """The model of each answer by method and path: one of agentq's, or one that a dialect has beside it."""
+    """The response model of each route, by method and path; the union with a dialect's model where it has one."""
     models = dict(RESPONSE_MODELS)
     for at, model in (each for dialect in dialects for each in dialect.response_models.items()):
         models[at] |= model
@@ -91,7 +91,7 @@ def list_response_models(dialects: Iterable[ServerDialect | type[ServerDialect]]
 def _build_response_schemas(
     schemas: dict[str, Any], models: Mapping[tuple[str, str], Any]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """The schema of each answer; the models that these are made of are put with the others."""
+    """The schema of each response; models that they share are added to the others."""
     adapters = [(at, "validation", TypeAdapter(model)) for at, model in models.items()]
     found, shared = TypeAdapter.json_schemas(adapters, ref_template=SCHEMA_REF)  # type: ignore[arg-type]
     schemas.update(shared.get("$defs", {}))
@@ -116,7 +116,7 @@ def _complete_operation(operation: dict[str, Any], allowed: RequiredScope | None
 
 
 def _complete_dialect_operation(operation: dict[str, Any], example: RouteExample | None) -> None:
-    """Bodies of the dialects are read by hand, each as what it is."""
+    """Add examples of a dialect's route, whose body is parsed by hand."""
     if example is None:
         return
     kind = "array" if isinstance(example.response, list) else "object"
@@ -127,13 +127,13 @@ def _complete_dialect_operation(operation: dict[str, Any], example: RouteExample
 
 
 def _set_success_content(operation: dict[str, Any], content: dict[str, Any]) -> None:
-    """What is answered if all goes well, beside what the route itself says of answers that are no JSON."""
+    """Set the content of the successful response, beside other media types."""
     good = min(status for status in operation["responses"] if status.startswith("2"))
     operation["responses"][good]["content"] = {**operation["responses"][good].get("content", {}), JSON_TYPE: content}
 
 
 def build_example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
-    """An example of what fits a schema: the one that it has, or what follows from its parts."""
+    """An example for a schema: its own, or one built from its parts."""
     if "examples" in schema or "default" in schema or "const" in schema:
         return schema["examples"][0] if "examples" in schema else schema.get("default", schema.get("const"))
     if "$ref" in schema:
@@ -151,7 +151,7 @@ def build_example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
 
 
 def _describe_submit_body(operation: dict[str, Any]) -> None:
-    """The body of a submit is read by hand, once, as what it is."""
+    """Describe the body of a submit, which is parsed by hand."""
     run = {"$ref": SCHEMA_REF.format(model="RunSpec")}
     runs = {
         "type": "object",

@@ -1,1 +1,1 @@
-"""The routes, a file for each thing that there is: runs, sessions, queues and so on."""
+"""The routes of the API, one file per resource: runs, sessions, queues and so on."""

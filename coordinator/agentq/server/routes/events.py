@@ -1,5 +1,4 @@
-"""What happens, as it happens: of everything, of what a filter lets pass, or of a run; as server-sent events, or over a
-WebSocket."""
+"""Event streams: of everything, of a filter, or of one run; as server-sent events or over a WebSocket."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 OUTAGE_PAUSE_S = 1.0
 SEND_TIMEOUT_S = 20.0
-"""How long a WebSocket may take no message before it is closed."""
+"""How long a WebSocket may accept no message before it is closed."""
 
 NamesQuery = Annotated[list[str], Query(description="names, also with commas between them; one of them is enough")]
 AfterQuery = Annotated[
@@ -60,10 +59,10 @@ async def follow_events(
     follow: FollowQuery = True,
     last_event_id: LastEventIdHeader = None,
 ) -> Response:
-    """Everything that happens from now on, or after the event that `Last-Event-ID` names, as server-sent events.
+    """Events from now on, or after the event that `Last-Event-ID` names, as server-sent events.
 
-    The parts of the filter must all fit. An event is named as in the lifecycle; `gap` says that events are gone that
-    the client has not seen, because the store keeps only so many.
+    All parts of the filter must match. Events are named as in the lifecycle; `gap` says that events are gone which the
+    client has not seen, because the store keeps a limited number.
     """
     service = get_service(request)
     check_parameter_names(request.query_params, (*FILTER_PARTS, "after", "follow"))
@@ -90,7 +89,7 @@ async def follow_run_events(
     follow: FollowQuery = True,
     last_event_id: LastEventIdHeader = None,
 ) -> Response:
-    """All that has happened to a run and is kept, and what does until it has ended; `end` is the last event."""
+    """All stored events of a run and its further events until it has ended; `end` is the last event."""
     service = get_service(request)
     check_parameter_names(request.query_params, ("after", "follow"))
     found = await service.call_in_thread(service.run_queries.get, run_id)
@@ -114,7 +113,8 @@ async def follow_run_events(
 
 @router.websocket("/events/ws")
 async def follow_events_ws(socket: WebSocket, principal: ReadPrincipal) -> None:
-    """The same as messages: `{"id", "event", "data"}`, the first of them `ready`; `gap` and `alive` as there."""
+    """Events as messages `{"id", "event", "data"}`. The first message is `ready`; `gap` and `alive` are sent as
+    needed."""
     service = get_service(socket)
     query = socket.query_params
     check_parameter_names(query, (*FILTER_PARTS, "after"))
@@ -125,7 +125,7 @@ async def follow_events_ws(socket: WebSocket, principal: ReadPrincipal) -> None:
 
 
 async def run_until_disconnect(socket: WebSocket, sending: Coroutine[Any, Any, None]) -> None:
-    """Run what tells a client something, until it has ended or the client has gone."""
+    """Run a sending coroutine until it ends or the client disconnects."""
     tasks = [asyncio.ensure_future(each) for each in (wait_for_disconnect(socket), sending)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -136,7 +136,7 @@ async def run_until_disconnect(socket: WebSocket, sending: Coroutine[Any, Any, N
 
 
 async def wait_for_disconnect(socket: WebSocket) -> None:
-    """Whatever the client says is passed over; there is nothing to say."""
+    """Ignore the client's messages until it disconnects."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         continue
 

@@ -1,4 +1,4 @@
-"""Whether the server lives, and whether it is of use: for whoever restarts it, and whoever sends it requests."""
+"""Liveness for supervisors, and readiness for load balancers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ router = APIRouter(tags=["health"])
 
 METRICS_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {CONTENT_TYPE_LATEST: {}}}}
 STORE_TIMEOUT_S = 2
-"""How long the store may take to answer: whoever asks whether the server is of use does not wait for long."""
+"""How long the store may take to answer a readiness check."""
 READER_SILENCE_MS_MAX = 3 * (BLOCK_MS + OUTAGE_PAUSE_MS)
-"""A reader of the events that is not heard of for longer does not work."""
+"""A reader of events that is silent for longer does not work."""
 
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Whether the server lives")
 async def check_health() -> Response:
-    """It answers; what it needs to be of use is at `/ready`."""
+    """The server is alive. Whether it can serve requests is at `/ready`."""
     return responses.json_response({"status": "healthy"})
 
 
@@ -38,7 +38,7 @@ async def check_health() -> Response:
     "/metrics", summary="What Prometheus reads", dependencies=[require_scope("read")], responses=METRICS_RESPONSES
 )
 async def export_metrics(request: Request) -> Response:
-    """How much waits where, how fast it goes, and how the server is."""
+    """Queue depths, throughput, and the state of the server."""
     service = get_service(request)
     return Response(await service.call_in_thread(service.read_metrics), media_type=CONTENT_TYPE_LATEST)
 
@@ -46,7 +46,7 @@ async def export_metrics(request: Request) -> Response:
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready", summary="Whether the server is of use")
 async def check_readiness(request: Request) -> Response:
-    """Whether the store answers and fits, its events are followed, and the duties are done. 503 if one is not so."""
+    """Whether the store answers and has the right version, events are followed, and duties are done. 503 if not."""
     service = get_service(request)
     found = {"store": await _check_store(service)}
     quiet_ms = service.event_hub.longest_silence_ms()
@@ -73,6 +73,6 @@ async def _check_store(service: ServerService) -> str:
 
 
 def _log_fault(what: str, fault: AgentqError) -> str:
-    """Anybody may ask whether it is ready; why it is not is for whoever reads the log."""
+    """The reason is only logged, since any client may check readiness."""
     log.warning(what, extra={"fields": {"error": str(fault)}})
     return f"{what}; the log of the server tells why"

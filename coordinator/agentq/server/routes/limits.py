@@ -1,4 +1,4 @@
-"""Limits: how much may run at once, or in a time, under a key."""
+"""Limits: how many runs with a key may execute at once, or in a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _find_limit(service: ServerService, key: str) -> LimitRecord:
 
 @router.get("", summary="List limits", dependencies=[READ])
 async def list_limits(request: Request) -> Response:
-    """How much there is, how much is taken, how many wait."""
+    """The size of each limit, how much of it is held, and how many runs wait for it."""
     service = get_service(request)
     found = await service.call_in_thread(service.queue_controls.limits)
     return responses.json_response({"limits": [limit_json(each) for each in found]})
@@ -42,7 +42,7 @@ async def list_limits(request: Request) -> Response:
 
 @router.post("/{key:path}/shut", summary="Let nobody in under a key until a time", dependencies=[ADMIN])
 async def shut_limit(request: Request, key: LimitKeyPath, body: requests.ShutLimitRequest) -> Response:
-    """Who is in goes on."""
+    """Runs that hold it continue."""
     service = get_service(request)
     await service.call_in_thread(service.queue_controls.shut, key, body.until_ms, body.why)
     (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
@@ -51,7 +51,7 @@ async def shut_limit(request: Request, key: LimitKeyPath, body: requests.ShutLim
 
 @router.post("/{key:path}/open", summary="Open a gate before its time", dependencies=[ADMIN])
 async def open_limit(request: Request, key: LimitKeyPath) -> Response:
-    """Who waits for it is let in, as far as there is room."""
+    """Runs that wait for it are admitted, as far as there is room."""
     service = get_service(request)
     if (await _find_limit(service, key)).shut_until_ms is None:
         raise NotFound(f"The gate of {key} is open.")
@@ -62,13 +62,13 @@ async def open_limit(request: Request, key: LimitKeyPath) -> Response:
 
 @router.get("/{key:path}", summary="A limit", dependencies=[READ])
 async def get_limit(request: Request, key: LimitKeyPath) -> Response:
-    """How much there is of it, how much is taken, how many wait."""
+    """The size of the limit, how much of it is held, and how many runs wait for it."""
     return responses.etag_response(request, limit_json(await _find_limit(get_service(request), key)))
 
 
 @router.put("/{key:path}", summary="Say how much there is of a key", dependencies=[ADMIN])
 async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimitRequest) -> Response:
-    """From now on. Who holds more than that keeps it."""
+    """From now on. Runs that hold more keep it."""
     service = get_service(request)
     await service.call_in_thread(
         service.queue_controls.limit, key, most=body.max, rate=body.rate, when_full=body.when_full
@@ -79,7 +79,7 @@ async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimit
 
 @router.delete("/{key:path}", status_code=204, summary="Remove a limit", dependencies=[ADMIN])
 async def remove_limit(request: Request, key: LimitKeyPath) -> Response:
-    """Whoever waits for it goes on."""
+    """Runs that wait for it continue."""
     service = get_service(request)
     await service.call_in_thread(service.queue_controls.unlimit, key)
     return Response(status_code=204)

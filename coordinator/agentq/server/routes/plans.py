@@ -1,7 +1,7 @@
 """Plans: tasks that depend on each other, each of them a run.
 
-What comes in here is tasks with their runs, each said in full. A plan file, with its defaults, matrices and includes,
-is read where it lies: `agentq plan submit`.
+A plan is submitted here as tasks with complete runs. A plan file with defaults, matrices and includes is compiled where
+it is: `agentq plan submit`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SubmitPrincipal = Annotated[Principal, require_scope("submit")]
 READ = require_scope("read")
 SUBMIT = require_scope("submit")
 ID_SUFFIX_LENGTH = 9
-"""Digits of what makes a plan's id its own."""
+"""Digits of the unique part of a plan's id."""
 
 
 def open_plans(request: Request) -> Plans:
-    """The plans that a request is about."""
+    """The verbs of plans."""
     return Plans(get_service(request).run_verbs)
 
 
@@ -117,7 +117,7 @@ async def list_tasks(
 
 @router.post("/{plan}/tasks", status_code=201, summary="Add tasks to a plan", dependencies=[SUBMIT])
 async def add_tasks(request: Request, plan: PlanIdPath, body: requests.AddTasksRequest) -> Response:
-    """They may need any task of it. A plan that had ended goes on."""
+    """They may need any task of the plan. A plan that had ended continues."""
     tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
     runs = await get_service(request).call_in_thread(open_plans(request).add, plan, tasks)
     return responses.json_response({"runs": runs}, 201)
@@ -125,7 +125,7 @@ async def add_tasks(request: Request, plan: PlanIdPath, body: requests.AddTasksR
 
 @router.post("/{plan}/cancel", summary="Stop a plan", dependencies=[SUBMIT])
 async def cancel_plan(request: Request, plan: PlanIdPath, body: requests.ReasonRequest | None = None) -> Response:
-    """Nothing more of it begins, and what runs is stopped."""
+    """No further task begins, and running tasks are stopped."""
     why = (body and body.why) or "cancelled on request"
     return responses.json_response(
         plan_json(await get_service(request).call_in_thread(open_plans(request).cancel, plan, why))
@@ -139,7 +139,7 @@ async def retry_plan(
     body: requests.RetryPlanRequest | None = None,
     operation: Annotated[str | None, Header(alias="idempotency-key", max_length=255)] = None,
 ) -> Response:
-    """Those that failed, all that did not complete, or one; and with them what was skipped for them."""
+    """The tasks that failed, all that did not complete, or one; with the tasks that were skipped because of them."""
     options = body or requests.RetryPlanRequest()
     plans = open_plans(request)
     found = await get_service(request).call_in_thread(
@@ -150,7 +150,7 @@ async def retry_plan(
 
 @router.delete("/{plan}", status_code=204, summary="Forget an ended plan", dependencies=[require_scope("admin")])
 async def forget_plan(request: Request, plan: PlanIdPath) -> Response:
-    """With its tasks."""
+    """Its tasks are deleted as well."""
     await get_service(request).call_in_thread(open_plans(request).forget, plan)
     return Response(status_code=204)
 

@@ -1,4 +1,4 @@
-"""Queues: what waits where, and what an operator may do about it."""
+"""Queues: their runs, and the controls for operators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def list_queues(
     limit: Annotated[int, Query(ge=1, le=QUEUES_A_PAGE, description="At most so many.")] = QUEUES_A_PAGE,
     cursor: Annotated[str | None, Query(max_length=NAME_LENGTH, description="`next` of the page before.")] = None,
 ) -> Response:
-    """Their runs by state, since when the oldest waits, how many come and end in a minute. A page, by name."""
+    """A page of queues by name: their runs by state, the age of the oldest, submitted and ended runs per minute."""
     service = get_service(request)
     found = await service.call_in_thread(QueueStatsReader(service.store).page, limit, cursor, caller.queues)
     return responses.json_response({"queues": [queue_json(each) for each in found.queues], "next": found.cursor})
@@ -42,7 +42,7 @@ async def list_queues(
 
 @router.get("/{name}", summary="A queue")
 async def get_queue(request: Request, name: QueueNamePath, caller: ReadPrincipal) -> Response:
-    """Its runs by state, since when the oldest waits, how many come and end in a minute."""
+    """Its runs by state, the age of the oldest, submitted and ended runs per minute."""
     caller.check_queue(name)
     service = get_service(request)
     found = await service.call_in_thread(QueueStatsReader(service.store).queue, name)
@@ -62,14 +62,14 @@ async def _control_queue(
 async def pause_queue(
     request: Request, name: QueueOrAllPath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
-    """Until it is resumed; what is held goes on."""
+    """Until it is resumed; claimed runs continue."""
     await _control_queue(request, caller, name, get_service(request).queue_controls.pause, _choose_reason(caller, body))
     return responses.json_response({"queue": name, "paused": True})
 
 
 @router.post("/{name}/resume", summary="Let a queue go on")
 async def resume_queue(request: Request, name: QueueOrAllPath, caller: AdminPrincipal) -> Response:
-    """That was paused or drained."""
+    """After it was paused or drained."""
     await _control_queue(request, caller, name, get_service(request).queue_controls.resume)
     return responses.json_response({"queue": name, "paused": False})
 
@@ -78,7 +78,7 @@ async def resume_queue(request: Request, name: QueueOrAllPath, caller: AdminPrin
 async def drain_queue(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
-    """Until it is resumed; what is there goes on."""
+    """Until it is resumed; runs in the queue continue."""
     await _control_queue(request, caller, name, get_service(request).queue_controls.drain, _choose_reason(caller, body))
     return responses.json_response({"queue": name, "drained": True})
 
@@ -87,7 +87,7 @@ async def drain_queue(
 async def purge_queue(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.PurgeQueueRequest | None = None
 ) -> Response:
-    """What is held goes on."""
+    """Claimed runs continue."""
     states = (body or requests.PurgeQueueRequest()).states
     if not set(states) <= set(QUEUED_STATES):
         raise Invalid(f"states: only runs that are {', '.join(QUEUED_STATES)} wait in a queue.")
@@ -101,7 +101,7 @@ async def purge_queue(
 async def move_runs(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.MoveRunsRequest
 ) -> Response:
-    """What is held goes on."""
+    """Claimed runs stay."""
     caller.check_queue(body.to)
     done = await _control_queue(request, caller, name, get_service(request).queue_controls.move, body.to)
     return responses.json_response({"queue": name, "moved": done})
@@ -111,7 +111,7 @@ async def move_runs(
 async def set_fair_weight(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.FairWeightRequest
 ) -> Response:
-    """Among those that take turns in a queue; for the runs that come from now on."""
+    """Among the keys that share a queue; for runs submitted from now on."""
     await _control_queue(request, caller, name, get_service(request).queue_controls.weigh, body.fair_key, body.weight)
     return responses.json_response({"queue": name, "fair_key": body.fair_key, "weight": body.weight})
 

@@ -1,4 +1,4 @@
-"""Runs and sessions as the store has them, for clients that read them with agentq's own models: the Python SDK."""
+"""Runs and sessions as stored, for clients that parse them with agentq's own models: the Python SDK."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ router = APIRouter(prefix="/records", tags=["records"], dependencies=[ONLY_KNOWN
 
 IDS_MAX = 500
 SECRET_FIELDS = ("fence", "op")
-"""What only whoever holds the run may know."""
+"""Fields that only the worker of the run may see."""
 
 SessionNamePath = Annotated[str, Path(description="The name of a session.")]
 
 
 class RunLookupRequest(requests.RequestModel):
-    """The runs to look at."""
+    """The runs to read."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"ids": ["run_01k9zq3c5007m2x4c8r1tnq"]}})
 
     ids: Annotated[tuple[RunId, ...], Field(min_length=1, max_length=IDS_MAX, strict=False, fail_fast=True)]
     ended: bool = False
-    """Only those that have ended are wanted whole."""
+    """Return only ended runs whole."""
     given_to: Annotated[RunId | None, Field(strict=False)] = None
-    """Only what this run may be given: none of a queue that the token which submitted it may not read."""
+    """Return only inputs that this run may have: none of a queue that the token which submitted it may not read."""
 
 
 @router.post("/runs", summary="Look at many runs")
 async def look_up_runs(
     request: Request, body: RunLookupRequest, caller: Annotated[Principal, require_scope("read", by_queue=True)]
 ) -> Response:
-    """The hashes of these runs. `live` names those that have not ended, if only ended ones were wanted; `left` those
-    that did not fit into the answer."""
+    """The hashes of these runs. `live` lists those that have not ended, if only ended ones were requested; `left` those
+    that did not fit into the response."""
     service = get_service(request)
     return responses.json_response(await service.call_in_thread(_read_runs, service, caller, body))
 
@@ -67,14 +67,15 @@ async def find_run(
     ] = None,
     live: Annotated[bool, Query(description="Without `run`: the newest that has not ended.")] = False,
 ) -> Response:
-    """Its whole id; of the newest run if none is named. A token for some queues finds only runs of these, by id."""
+    """The whole id of a run; of the newest run if none is named. A token for some queues finds only runs of these,
+    by id."""
     service = get_service(request)
     return responses.json_response(await service.call_in_thread(_resolve_reference, service, caller, run, live))
 
 
 @router.get("/sessions/{name}", summary="A session", dependencies=[require_scope("read")])
 async def get_session(request: Request, name: SessionNamePath) -> Response:
-    """Everything that is known of it."""
+    """The stored record."""
     service = get_service(request)
     return responses.json_response((await service.call_in_thread(service.sessions.get, name)).model_dump(mode="json"))
 
@@ -130,7 +131,7 @@ def _read_runs(service: ServerService, caller: Principal, asked: RunLookupReques
 
 
 def _hide_secrets(service: ServerService, fields: dict[str, str]) -> dict[str, str]:
-    """The hash, but for what is secret of it."""
+    """The hash without its secrets."""
     spec = fields["spec"]
     if spec.startswith("{") and any(mark in spec for mark in ('"env"', '"scope"', '"workspace"')):
         shown = service.views.hide_secrets({"spec": redact_spec(json.loads(spec))})

@@ -1,4 +1,4 @@
-"""What is said of runs that are there: cancel, retry, signal, approve and deny, wake, forget."""
+"""Actions on runs: cancel, retry, signal, approve, deny, wake, forget."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _act_on_run(
 async def cancel_run(
     request: Request, run_id: RunIdPath, caller: SubmitPrincipal, body: requests.CancelRunRequest | None = None
 ) -> Response:
-    """One that is held stays as it is until its worker confirms the stop, or `stop_ms` have passed."""
+    """A claimed run keeps its state until its worker confirms the stop, or `stop_ms` have passed."""
     options = body or requests.CancelRunRequest()
     return await _act_on_run(
         request, caller, run_id, get_service(request).run_verbs.cancel, options.reason, stop_ms=options.stop_ms
@@ -61,7 +61,7 @@ async def signal_run(
     body: requests.SignalRunRequest,
     operation: IdempotencyKeyHeader = None,
 ) -> Response:
-    """Kept until the run has waited for it; a run that waits for it now goes on."""
+    """The signal is kept until the run waits for it; a run that already waits for it continues."""
     verb = get_service(request).run_verbs.signal
     return await _act_on_run(request, caller, run_id, verb, body.name, body.data, by=caller.name, operation=operation)
 
@@ -74,7 +74,7 @@ async def approve_run(
     body: requests.ApprovalRequest | None = None,
     operation: IdempotencyKeyHeader = None,
 ) -> Response:
-    """It goes on with that, and with the comment."""
+    """The run continues with the approval and the comment."""
     comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).run_verbs.approve
     return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
 
@@ -87,14 +87,14 @@ async def deny_run(
     body: requests.ApprovalRequest | None = None,
     operation: IdempotencyKeyHeader = None,
 ) -> Response:
-    """It goes on with that, and decides what it means."""
+    """The run continues with the denial, and decides what follows."""
     comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).run_verbs.deny
     return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
 
 
 @router.post("/wake", summary="Want a run awake")
 async def wake_run(request: Request, run_id: RunIdPath, caller: SubmitPrincipal) -> Response:
-    """If it sleeps it goes on, if it is about to sleep it does not."""
+    """A sleeping run continues; a run that is about to sleep stays awake."""
     return await _act_on_run(request, caller, run_id, get_service(request).run_verbs.wake)
 
 

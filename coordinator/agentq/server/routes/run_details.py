@@ -1,4 +1,4 @@
-"""What is known of a run beside its record: what it wrote, how it ended, its tries, its children, why it waits."""
+"""Details of a run beside its record: log, result, attempts, children, explanation."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ async def read_logs(
         str | None, Header(alias="Last-Event-ID", pattern=ENTRY_ID_PATTERN, description="The last entry that was seen.")
     ] = None,
 ) -> Response:
-    """Entries after a place, oldest first. `next` is where to go on; `ended` is true when no more will come.
+    """Entries after a position, oldest first. `next` is the position to continue at; `ended` is true when no more will
+    come.
 
-    With `wait`, if there is nothing after that place yet, it is answered as soon as there is. With `follow`, each entry
-    is an event named like its stream, and the last event is `end`.
+    With `wait`, if there are no entries after that position, the answer comes as soon as there are. With `follow`, each
+    entry is an event named after its stream, and the last event is `end`.
     """
     beginnings = {"tail": tail, "from_byte": from_byte, "after": after, "before": before if tail is not None else None}
     given = [name for name, value in beginnings.items() if value is not None]
@@ -93,7 +94,7 @@ async def _follow_log(request: Request, run_id: str, position: str, streams: fro
 
 
 class _LogPage:
-    """Part of a log."""
+    """A page of a log."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class _LogPage:
         self._streams = streams
 
     def read(self) -> dict[str, Any]:
-        """Whether it has ended is read first: what is read then is all that there will be."""
+        """Read the page. The end is read first: then the entries read afterwards are complete."""
         logs = Logs(self._service.store)
         ended = logs.is_over(self._run_id)
         if self._tail is not None:
@@ -132,7 +133,7 @@ def _parse_position(position: str) -> tuple[int, int]:
 
 @router.get("/result", summary="How a run ended")
 async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal, wait: WaitQuery = 0) -> Response:
-    """Its outcome, with the end of what it wrote. 409 while it has not ended; with `wait`, as soon as it has."""
+    """Its outcome, with the end of its output. 409 while it has not ended; with `wait`, as soon as it has."""
     service = get_service(request)
     with service.event_hub.watch_runs(run_id) as watch:
         run = await get_visible_run(service, caller, run_id)
@@ -151,7 +152,7 @@ async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal,
 
 @router.get("/attempts", summary="The tries at a run")
 async def list_attempts(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
-    """All that are kept, the oldest first."""
+    """All stored attempts, the oldest first."""
     run = await get_visible_run(get_service(request), caller, run_id)
     return responses.etag_response(request, {"attempts": [attempt_json(attempt) for attempt in run.attempts]})
 

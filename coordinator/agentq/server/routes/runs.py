@@ -1,4 +1,4 @@
-"""Runs: submit them, look at them, wait for them."""
+"""Runs: submit, list, read, wait."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ WaitQuery = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to 
 
 
 def check_run_id(service: ServerService, run_id: str) -> None:
-    """Refuse what is not the id of a run; a dialect may refuse an id of its own in its words."""
+    """Refuse an invalid run id; a dialect may refuse ids in its own format first."""
     for dialect in service.dialects:
         dialect.check_run_id(run_id)
     ids.check_run_id(run_id)
 
 
 async def get_visible_run(service: ServerService, caller: Principal, run_id: str) -> RunRecord:
-    """A run that the caller may see."""
+    """A run that the caller may read."""
     check_run_id(service, run_id)
     run = await service.call_in_thread(service.run_queries.get, run_id)
     caller.check_queue(run.spec.queue)
@@ -45,7 +45,7 @@ async def get_visible_run(service: ServerService, caller: Principal, run_id: str
 
 
 async def check_run_queue(service: ServerService, caller: Principal, run_id: str) -> None:
-    """Refuse a run of a queue that is not the caller's."""
+    """Refuse a run of a queue that the caller's token is not for."""
     check_run_id(service, run_id)
     if caller.queues:
         await get_visible_run(service, caller, run_id)
@@ -63,7 +63,7 @@ async def submit_runs(
         str | None, Query(alias="id", description="The id that one run is to have; sent again it changes nothing.")
     ] = None,
 ) -> Response:
-    """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
+    """Submit one run, or `{"runs": […]}`. All of them are checked before the first is submitted."""
     service, body = get_service(request), await request.body()
     value = submission.parse_json(body)
     for dialect in service.dialects:
@@ -95,7 +95,7 @@ async def list_runs(
     limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:
-    """A page of runs. It may be short, or empty, and not be the last: that has no `next`."""
+    """A page of runs. It may be short, or empty, and not be the last: the last has no `next`."""
     service = get_service(request)
     if queue is not None:
         caller.check_queue(queue)
@@ -115,9 +115,9 @@ async def get_run(
     caller: Annotated[Principal, require_scope("read", by_queue=True)],
     wait: WaitQuery = 0,
 ) -> Response:
-    """All that is known of a run. With `wait`, as soon as it has ended; with `If-None-Match` too, when it has changed.
+    """The record of a run. With `wait`, as soon as it has ended; with `If-None-Match` too, as soon as it has changed.
 
-    When the time is over it is answered as it is, or with 304.
+    When the time is over it is returned unchanged, or with 304.
     """
     service = get_service(request)
     check_run_id(service, run_id)

@@ -1,4 +1,4 @@
-"""Schedules: what is run again and again, or at a time."""
+"""Schedules: runs that are submitted repeatedly, or at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RULE_FIELDS = ("cron", "tz", "every_ms", "start_ms", "at_ms", "until_ms", "jitte
 
 @router.get("", summary="List schedules, by name", dependencies=[READ])
 async def list_schedules(request: Request) -> Response:
-    """All of them."""
+    """All schedules, by name."""
     service = get_service(request)
     found: list[ScheduleRecord] = await service.call_in_thread(lambda: list(service.schedules.all()))
     return responses.json_response({"schedules": [responses.build_schedule_view(each) for each in found]})
@@ -38,7 +38,7 @@ async def list_schedules(request: Request) -> Response:
 
 @router.get("/{name}", summary="A schedule", dependencies=[READ])
 async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
-    """What it runs, and its next ticks."""
+    """Its run, and its next ticks."""
     service = get_service(request)
 
     def read() -> dict[str, Any]:
@@ -56,7 +56,7 @@ async def put_schedule(
     body: requests.PutScheduleRequest,
     if_none_match: Annotated[str | None, Header(description="With `*`, one that is there is not replaced.")] = None,
 ) -> Response:
-    """What is replaced keeps its history and its pause."""
+    """A schedule that is replaced keeps its history and its pause."""
     service, run = get_service(request), to_json(body.run)
     (spec,) = submission.parse_submit_body(run, body.run, one=True).specs
     rule = make_schedule_rule(**{field: getattr(body, field) for field in RULE_FIELDS})
@@ -69,7 +69,7 @@ async def put_schedule(
 
 @router.delete("/{name}", status_code=204, summary="Remove a schedule", dependencies=[SUBMIT])
 async def remove_schedule(request: Request, name: ScheduleNamePath) -> Response:
-    """With its history; the runs that it made go on."""
+    """Its history is deleted as well; runs that it has submitted continue."""
     service = get_service(request)
     await service.call_in_thread(service.schedules.remove, name)
     return Response(status_code=204)
@@ -79,7 +79,7 @@ async def remove_schedule(request: Request, name: ScheduleNamePath) -> Response:
 async def pause_schedule(
     request: Request, name: ScheduleNamePath, body: requests.ReasonRequest | None = None
 ) -> Response:
-    """Until it is resumed; the runs that it made go on."""
+    """Until it is resumed; runs that it has submitted continue."""
     service = get_service(request)
     why = (body or requests.ReasonRequest()).why
     return responses.json_response(
@@ -89,7 +89,7 @@ async def pause_schedule(
 
 @router.post("/{name}/resume", summary="Let a schedule go on", dependencies=[SUBMIT])
 async def resume_schedule(request: Request, name: ScheduleNamePath) -> Response:
-    """What it missed is run only where it catches up."""
+    """Missed ticks run only if the schedule catches up."""
     service = get_service(request)
     return responses.json_response(
         responses.build_schedule_view(await service.call_in_thread(service.schedules.resume, name))
@@ -98,7 +98,7 @@ async def resume_schedule(request: Request, name: ScheduleNamePath) -> Response:
 
 @router.post("/{name}/run", status_code=201, summary="Make a run of it now", dependencies=[SUBMIT])
 async def trigger_schedule(request: Request, name: ScheduleNamePath) -> Response:
-    """Whatever its next tick, its policy and its pause say."""
+    """Regardless of its next tick, its policy and its pause."""
     service = get_service(request)
     await service.call_in_thread(service.schedules.get, name)
     receipt = await service.call_in_thread(service.schedules.run, name)
@@ -112,7 +112,7 @@ async def list_history(
     name: ScheduleNamePath,
     limit: Annotated[int, Query(ge=1, le=HISTORY_KEPT, description="At most so many.")] = 20,
 ) -> Response:
-    """Runs that were made, and ticks that were skipped or missed."""
+    """Submitted runs, and ticks that were skipped or missed."""
     service = get_service(request)
     await service.call_in_thread(service.schedules.get, name)
     history = await service.call_in_thread(service.schedules.history, name, limit)

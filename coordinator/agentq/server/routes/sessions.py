@@ -48,7 +48,7 @@ SESSION_FIELDS = ("kind", "agent", "session")
 async def create_session(
     request: Request, caller: Annotated[Principal, Depends(SessionStartScope(TokenScope.SUBMIT))]
 ) -> Response:
-    """A conversation with an agent; with `fork`, one that goes on from where that one is."""
+    """A conversation with an agent; with `fork`, one that continues from the state of another."""
     content = await request.body()
     value = submission.parse_json(content) if content.strip() else {}
     service = get_service(request)
@@ -76,7 +76,7 @@ async def _create_from_body(service: ServerService, body: requests.CreateSession
 async def list_sessions(
     request: Request, caller: ReadOrRunnerPrincipal, limit: OptionalLimitQuery = None, cursor: CursorQuery = None
 ) -> Response:
-    """A page of sessions, of which the last has no `next`."""
+    """A page of sessions; the last has no `next`."""
     service = get_service(request)
     for dialect in service.dialects:
         if (listed := await dialect.list_sessions(request, caller)) is not None:
@@ -99,7 +99,7 @@ async def list_sessions(
 
 @router.get("/{name}", summary="A session")
 async def get_session(request: Request, name: SessionNamePath, caller: ReadOrRunnerPrincipal) -> Response:
-    """All that is known of it."""
+    """The record of a session."""
     service = get_service(request)
     for dialect in service.dialects:
         if (found := await dialect.get_session(request, caller, name)) is not None:
@@ -113,7 +113,7 @@ async def get_session(request: Request, name: SessionNamePath, caller: ReadOrRun
 async def list_turns(
     request: Request, name: SessionNamePath, limit: LimitQuery = 100, cursor: CursorQuery = None
 ) -> Response:
-    """A page of its runs, and the line of those that have not ended, the first first."""
+    """A page of its runs, and the queued turns that have not ended, the first first."""
     service = get_service(request)
     found = await service.call_in_thread(service.sessions.turns, name, limit=limit, cursor=cursor)
     line = await service.call_in_thread(service.sessions.line, name)
@@ -129,7 +129,7 @@ async def add_turn(
     body: Annotated[dict[str, Any], Body(examples=[{"prompt": "Why does tests/test_parser.py fail?"}])],
     idempotency_key: Annotated[str | None, Header(max_length=255)] = None,
 ) -> Response:
-    """A turn: `prompt`, and whatever else a run of `POST /runs` may have. It waits for those before it."""
+    """A turn: `prompt`, and any other field of a run of `POST /runs`. It waits for the turns before it."""
     given = [field for field in SESSION_FIELDS if field in body]
     if given:
         raise Invalid(f"{given[0]}: this is the session's; leave it away.")
@@ -145,7 +145,7 @@ async def add_turn(
 async def fork_session(
     request: Request, name: SessionNamePath, body: requests.ForkSessionRequest | None = None
 ) -> Response:
-    """Both go on by themselves."""
+    """Both sessions continue independently."""
     service = get_service(request)
     agent = (await service.call_in_thread(service.sessions.get, name)).agent
     session = await service.call_in_thread(
@@ -158,7 +158,7 @@ async def fork_session(
 async def close_session(
     request: Request, name: SessionNamePath, body: requests.CloseSessionRequest | None = None
 ) -> Response:
-    """What is in its line goes on, or with `cancel` is cancelled."""
+    """Queued turns continue, or are cancelled with `cancel`."""
     service = get_service(request)
     closed = await service.call_in_thread(
         service.sessions.close, name, cancel=(body or requests.CloseSessionRequest()).cancel

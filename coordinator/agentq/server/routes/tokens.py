@@ -1,4 +1,4 @@
-"""Tokens: who may use the server."""
+"""Tokens for clients, runners and workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADMIN = require_scope("admin")
 
 @router.get("", summary="List tokens, the oldest first", dependencies=[ADMIN])
 async def list_tokens(request: Request) -> Response:
-    """What each may do, until when, and when it was last used; never the secret."""
+    """The scopes of each, its expiry, and its last use; never the secret."""
     service = get_service(request)
     return responses.json_response(
         {"tokens": [token_json(each) for each in await service.call_in_thread(Tokens(service.store).all)]}
@@ -33,7 +33,7 @@ async def list_tokens(request: Request) -> Response:
 
 @router.post("", status_code=201, summary="Make a token", dependencies=[ADMIN])
 async def create_token(request: Request, body: requests.CreateTokenRequest) -> Response:
-    """`token` is told this once, for only its digest is kept."""
+    """`token` is shown only once, since only its digest is stored."""
     service = get_service(request)
     token, text = await service.call_in_thread(
         Tokens(service.store).new,
@@ -61,7 +61,8 @@ async def revoke_token(
         bool, Query(description="End what it has made, too: tokens, schedules, webhooks, sessions, runs.")
     ] = False,
 ) -> Response:
-    """At once, at every server. With what it made, the answer is 200 and says what has ended."""
+    """Takes effect at once, at every server. With `with_what_it_made` the answer is 200, with a list of what has
+    ended."""
     service = get_service(request)
     if with_what_it_made:
         return responses.json_response(asdict(await service.call_in_thread(revoke_token_tree, service.store, token)))

@@ -1,4 +1,4 @@
-"""Webhooks: addresses that the server tells what happens. See `coordinator/webhooks.py` and `server/deliveries.py`."""
+"""Webhooks: addresses to which the server sends events. See `coordinator/webhooks/` and `server/webhooks/`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WebhookNamePath = Annotated[str, Path(description="the name of a webhook")]
 
 
 class CreateWebhookRequest(requests.RequestModel):
-    """What a new webhook is to be."""
+    """A new webhook."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -34,17 +34,17 @@ class CreateWebhookRequest(requests.RequestModel):
 
     url: Annotated[str, Field(max_length=URL_CHARACTERS)]
     name: str | None = None
-    """Made up, if it is not given."""
+    """Generated if it is not given."""
     filter: Annotated[dict[str, Annotated[list[str], Field(fail_fast=True)]], Field(max_length=INPUT_ERRORS)] = Field(
         default_factory=dict
     )
-    """As the parameters of `/events`; without one it is told everything."""
+    """As the parameters of `/events`; without a filter it gets all events."""
     secret: str | None = None
-    """`whsec_` and the base64 of 24 to 64 bytes; made, if it is not given."""
+    """`whsec_` and the base64 of 24 to 64 bytes; generated if it is not given."""
 
 
 class CreatedWebhookView(BaseModel):
-    """A new webhook, with its secret: the only time that it is shown."""
+    """A new webhook with its secret, which is shown only once."""
 
     webhook: WebhookRecord
     secret: str
@@ -63,7 +63,7 @@ class DeliveryList(BaseModel):
 
 
 class PauseWebhookRequest(BaseModel):
-    """What is to become of a webhook."""
+    """The reason of a pause."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -71,30 +71,30 @@ class PauseWebhookRequest(BaseModel):
 
 
 class RotateSecretRequest(BaseModel):
-    """Another secret; without one it is made."""
+    """The new secret; generated if it is not given."""
 
     model_config = ConfigDict(extra="forbid")
 
     secret: str | None = None
     overlap_ms: Annotated[int, Field(ge=0, le=30 * 86_400_000)] = SECRET_OVERLAP_MS
-    """For how long the secret before signs, too."""
+    """How long messages are also signed with the old secret."""
 
 
 class WebhookSecretView(BaseModel):
-    """The new secret: the only time that it is shown."""
+    """The new secret, which is shown only once."""
 
     secret: str
 
 
 class SentMessageView(BaseModel):
-    """The message that is on its way; `deliveries` will tell what became of it."""
+    """The message that will be sent; `deliveries` shows the result."""
 
     message: str
 
 
 @router.post("", status_code=201, summary="Make a webhook")
 async def create_webhook(request: Request, _: AdminPrincipal, new: CreateWebhookRequest) -> CreatedWebhookView:
-    """Tell an address what happens from now on, signed as Standard Webhooks has it."""
+    """Send events from now on to an address, signed as Standard Webhooks specifies."""
     service = get_service(request)
     check_webhook_url(new.url)
     interest = EventFilter.asked(new.filter)
@@ -107,7 +107,7 @@ async def create_webhook(request: Request, _: AdminPrincipal, new: CreateWebhook
 
 @router.get("", summary="List webhooks")
 async def list_webhooks(request: Request, _: AdminPrincipal) -> WebhookList:
-    """Every webhook, with its state and how far it has been told."""
+    """All webhooks, with their state and position."""
     service = get_service(request)
     return WebhookList(webhooks=await service.call_in_thread(_open_webhooks(service).all))
 
@@ -121,7 +121,7 @@ async def get_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath
 
 @router.delete("/{name}", status_code=204, summary="Remove a webhook")
 async def remove_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> Response:
-    """Tell nobody through it any more."""
+    """No further messages are sent."""
     service = get_service(request)
     await service.call_in_thread(_open_webhooks(service).remove, name)
     return Response(status_code=204)
@@ -134,14 +134,14 @@ async def pause_webhook(
     name: WebhookNamePath,
     change: PauseWebhookRequest = PauseWebhookRequest(),  # noqa: B008
 ) -> WebhookRecord:
-    """What happens meanwhile is told when it is resumed, as far as the events are kept."""
+    """Events meanwhile are sent when it is resumed, as far as they are still stored."""
     service = get_service(request)
     return await service.call_in_thread(_open_webhooks(service).pause, name, change.why)
 
 
 @router.post("/{name}/resume", summary="Let a webhook go on")
 async def resume_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> WebhookRecord:
-    """Go on from where it was, also after it was disabled."""
+    """Continue from its position, also after it was disabled."""
     service = get_service(request)
     webhook = await service.call_in_thread(_open_webhooks(service).resume, name)
     service.webhook_dispatcher.wake()
@@ -168,7 +168,7 @@ async def list_deliveries(
     name: WebhookNamePath,
     limit: Annotated[int, Query(ge=1, le=DELIVERIES_KEPT)] = 50,
 ) -> DeliveryList:
-    """The last attempts, each with the status that the receiver answered."""
+    """The last attempts, each with the status of the receiver's answer."""
     service = get_service(request)
     return DeliveryList(
         deliveries=await service.call_in_thread(partial(_open_webhooks(service).deliveries, name, limit=limit))
@@ -179,7 +179,7 @@ async def list_deliveries(
 async def redeliver_message(
     request: Request, _: AdminPrincipal, name: WebhookNamePath, message: Annotated[str, Path(max_length=200)]
 ) -> SentMessageView:
-    """Once more, as it was, under the same id."""
+    """The same message again, under the same id."""
     service = get_service(request)
     await service.call_in_thread(_open_webhooks(service).redeliver, name, message)
     return SentMessageView(message=message)
@@ -187,7 +187,7 @@ async def redeliver_message(
 
 @router.post("/{name}/test", status_code=202, summary="Deliver a test message")
 async def send_test_message(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> SentMessageView:
-    """A message that says nothing."""
+    """A message without an event."""
     service = get_service(request)
     return SentMessageView(message=await service.call_in_thread(_open_webhooks(service).test, name))
 

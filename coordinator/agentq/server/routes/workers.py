@@ -1,4 +1,4 @@
-"""Workers: who is registered, what they hold and offer, and sending them away."""
+"""Workers: their records, what they hold and offer, and draining them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def list_workers(
     request: Request,
     all_: Annotated[bool, Query(alias="all", description="Also those that left or were lost within the hour.")] = False,
 ) -> Response:
-    """What each can do, what it holds, when it was last heard of."""
+    """The labels and slots of each, its runs, and its last heartbeat."""
     service = get_service(request)
     found = await (service.call_in_thread(list_recent_workers, service.run_queries) if all_ else _read_workers(service))
     return responses.json_response({"workers": [worker_json(records) for records in found.values()]})
@@ -51,19 +51,19 @@ async def list_workers(
 
 @router.get("/workers/{worker}", summary="A worker", dependencies=[READ])
 async def get_worker(request: Request, worker: WorkerIdPath) -> Response:
-    """What it can do, what it holds, when it was last heard of; for an hour after its end, how it ended."""
+    """Its labels and slots, its runs, and its last heartbeat; for an hour after its end, why it ended."""
     return responses.json_response(worker_json(await _find_worker(get_service(request), worker, lately=True)))
 
 
 @router.post("/workers/{worker}/drain", status_code=202, summary="Let a worker finish, and end")
 async def drain_worker(request: Request, worker: WorkerIdPath, caller: AdminPrincipal) -> Response:
-    """It claims nothing more, finishes or hands back what it holds, and ends."""
+    """It claims nothing more, finishes or hands back its runs, and ends."""
     return await _order_drain(request, worker, caller, hurry=False)
 
 
 @router.post("/workers/{worker}/stop", status_code=202, summary="Let a worker end now")
 async def stop_worker(request: Request, worker: WorkerIdPath, caller: AdminPrincipal) -> Response:
-    """What it runs is stopped and handed back, to run again elsewhere at no cost."""
+    """Its runs are stopped and handed back, to run elsewhere without using up an attempt."""
     return await _order_drain(request, worker, caller, hurry=True)
 
 
@@ -79,7 +79,7 @@ async def _order_drain(request: Request, worker: str, caller: Principal, *, hurr
 
 
 async def list_agent_offers(service: ServerService) -> dict[str, dict[str, Any]]:
-    """The agents that workers offer: who does, and whether they can take its runs now, or are at a usage limit."""
+    """The agents that workers offer: by which workers, and whether these can take runs now or are at a usage limit."""
     found: dict[str, dict[str, Any]] = {}
     for worker, records in (await _read_workers(service)).items():
         if worker_state(records) == "silent":

@@ -1,7 +1,6 @@
-"""What the routes answer, as models: for the document of the API and its readers, and for nothing at run time.
+"""Response models of the routes, for the API document and its readers; they are not used at run time.
 
-What is answered is made by `shapes.py` and `responses.py`. A test holds real answers against these models, name by
-name.
+Responses are built by `public_json.py` and `responses.py`. A test compares their field names with these models.
 """
 
 from __future__ import annotations

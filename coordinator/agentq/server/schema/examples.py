@@ -1,4 +1,4 @@
-"""What may be asked, as the documents of the API show it."""
+"""Example requests for the API documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered of queues, limits, workers and tokens, and of the server itself."""
+"""Responses about queues, limits, workers, tokens, and the server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agentq.server.schema.view_model import QueueField, ResponseModel, RunIdFiel
 
 
 class QueuePauseView(ResponseModel):
-    """Since when, and why."""
+    """The time and reason of a pause."""
 
     at: TimeField
     why: str
 
 
 class QueueView(ResponseModel):
-    """A queue: its runs by state, since when the oldest waits, how many come and end in a minute."""
+    """A queue: its runs by state, the age of the oldest, submitted and ended runs per minute."""
 
     queue: QueueField
     blocked: int
@@ -40,14 +40,14 @@ class QueueView(ResponseModel):
 
 
 class QueueViewPage(ResponseModel):
-    """A page of queues. Without `next` it is the last."""
+    """A page of queues. The last has no `next`."""
 
     queues: list[QueueView]
     next: str | None
 
 
 class LimitView(ResponseModel):
-    """What there is of a key, how much is taken, and how many wait."""
+    """The size of a limit, how much of it is held, and how many runs wait for it."""
 
     key: Annotated[str, Field(examples=["repo:acme"])]
     max: Annotated[int | None, Field(examples=[3])]
@@ -66,7 +66,7 @@ class LimitViewList(ResponseModel):
 
 
 class WorkerView(ResponseModel):
-    """A worker: what it can do, what it holds, when it was last heard of."""
+    """A worker: its labels and slots, its runs, and its last heartbeat."""
 
     id: Annotated[str, Field(examples=["build01-4711-x"])]
     state: Annotated[Literal["ready", "draining", "silent", "left", "lost"], Field(examples=["ready"])]
@@ -93,7 +93,7 @@ class WorkerViewList(ResponseModel):
 
 
 class TokenRateView(ResponseModel):
-    """So many requests in a time."""
+    """A number of requests in a time."""
 
     units: Annotated[int, Field(examples=[100])]
     per_ms: Annotated[int, Field(examples=[1000])]
@@ -101,7 +101,7 @@ class TokenRateView(ResponseModel):
 
 
 class TokenView(ResponseModel):
-    """A token, but for its secret."""
+    """A token, without its secret."""
 
     id: Annotated[str, Field(examples=["3f09c2ab41d7"])]
     name: Annotated[str, Field(examples=["ci"])]
@@ -110,23 +110,23 @@ class TokenView(ResponseModel):
     queues: list[QueueField]
     rate: TokenRateView | None
     made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
-    """The token that made it, if one did."""
+    """The token that created it, if one did."""
     created_at: TimeField
     expires_at: TimeField | None
     used_at: TimeField | None
 
 
 class CreatedTokenView(TokenView):
-    """A token, with its secret: the only time that it is shown."""
+    """A token with its secret, which is shown only once."""
 
     token: Annotated[str, Field(examples=["aq_client_3f09c2ab41d7_…"])]
 
 
 class RevocationView(ResponseModel):
-    """What has ended with a token, by names and ids."""
+    """The names and ids of what has ended with a token."""
 
     tokens: Annotated[list[str], Field(examples=[["3f09c2ab41d7"]])]
-    """It, unless it was revoked before, and those that it made."""
+    """The token, unless it was revoked before, and the tokens that it created."""
     schedules: list[str]
     webhooks: list[str]
     sessions: list[str]
@@ -140,35 +140,35 @@ class TokenViewList(ResponseModel):
 
 
 class PauseQueueResult(ResponseModel):
-    """Whether anything is claimed from a queue."""
+    """Whether claims from a queue are paused."""
 
     queue: QueueField
     paused: bool
 
 
 class DrainQueueResult(ResponseModel):
-    """Whether a queue takes new runs."""
+    """Whether a queue refuses new runs."""
 
     queue: QueueField
     drained: Annotated[bool, Field(examples=[True])]
 
 
 class PurgeQueueResult(ResponseModel):
-    """How many runs were cancelled."""
+    """The number of cancelled runs."""
 
     queue: QueueField
     cancelled: Annotated[int, Field(examples=[12])]
 
 
 class MoveRunsResult(ResponseModel):
-    """How many runs were moved to another queue."""
+    """The number of runs moved to another queue."""
 
     queue: QueueField
     moved: Annotated[int, Field(examples=[12])]
 
 
 class FairWeightResult(ResponseModel):
-    """How many turns a key gets where others get one."""
+    """The share of a key, where other keys have 1."""
 
     queue: QueueField
     fair_key: Annotated[str, Field(examples=["acme"])]
@@ -176,20 +176,20 @@ class FairWeightResult(ResponseModel):
 
 
 class DrainWorkerResult(ResponseModel):
-    """A worker that finishes, and ends."""
+    """A worker that is draining."""
 
     id: Annotated[str, Field(examples=["build01-4711-x"])]
     state: Literal["draining"]
 
 
 class HealthView(ResponseModel):
-    """That the server lives."""
+    """The server is alive."""
 
     status: Literal["healthy"]
 
 
 class ReadinessView(ResponseModel):
-    """Whether the server is of use, and what of it is not."""
+    """Whether the server is ready, and the result of each check."""
 
     ready: Annotated[bool, Field(examples=[True])]
     schema_: Annotated[str, Field(alias="schema", examples=["agentq 2.0"])]

@@ -1,4 +1,4 @@
-"""What is answered of plans and schedules."""
+"""Responses about plans and schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentq.server.schema.view_model import CursorField, ResponseModel, RunIdFie
 
 
 class PlanView(ResponseModel):
-    """A plan, and how far it is."""
+    """A plan and its progress."""
 
     id: Annotated[str, Field(examples=["release-3f09c2ab4"])]
     name: Annotated[str, Field(examples=["release"])]
@@ -22,11 +22,11 @@ class PlanView(ResponseModel):
     on_failed: OnFailedPolicy
     tasks: Annotated[int, Field(examples=[2])]
     expected: Annotated[int, Field(examples=[2])]
-    """How many it is to have; fewer are there if its submit was cut."""
+    """The number of tasks that it should have; it has fewer if its submit was interrupted."""
     counts: Annotated[dict[State, int], Field(examples=[{"completed": 1, "running": 1}])]
     stopped_why: str | None
     made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
-    """The token that made it, if one did."""
+    """The token that created it, if one did."""
     created_at: TimeField
     ended_at: TimeField | None
 
@@ -63,13 +63,13 @@ class PlanTaskViewPage(ResponseModel):
 
 
 class AddTasksResult(ResponseModel):
-    """The runs of tasks that were added, by their ids."""
+    """The runs of the added tasks, by task id."""
 
     runs: Annotated[dict[str, RunIdField], Field(examples=[{"docs": "run_01k9zq3c5007m2x4c8r1tnq"}])]
 
 
 class ScheduleView(ResponseModel):
-    """A schedule, and when it is due."""
+    """A schedule and its next tick."""
 
     name: Annotated[str, Field(examples=["nightly"])]
     state: Annotated[str, Field(examples=["active"])]
@@ -86,17 +86,17 @@ class ScheduleView(ResponseModel):
     next_at: TimeField | None
     last_at: TimeField | None
     made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
-    """The token that made it, if one did."""
+    """The token that created it, if one did."""
     created_at: TimeField | None
     paused_at: TimeField | None
     ended_at: TimeField | None
     live: list[RunIdField]
-    """The runs of it that have not ended."""
+    """Its runs that have not ended."""
     spec: RunSpec | None
 
 
 class ScheduleDetailView(ScheduleView):
-    """A schedule, with its next five times."""
+    """A schedule with its next five ticks."""
 
     next: list[TimeField]
 
@@ -108,7 +108,7 @@ class ScheduleViewList(ResponseModel):
 
 
 class ScheduleTickView(ResponseModel):
-    """What became of a tick."""
+    """The result of a tick."""
 
     what: Annotated[str, Field(examples=["fired"])]
     tick_at: TimeField | None
@@ -119,6 +119,6 @@ class ScheduleTickView(ResponseModel):
 
 
 class ScheduleHistoryView(ResponseModel):
-    """What became of a schedule's ticks, newest first."""
+    """The results of a schedule's ticks, newest first."""
 
     history: list[ScheduleTickView]

@@ -1,4 +1,4 @@
-"""What a request may bring: the models of bodies that are not runs, each strict about what it takes."""
+"""Request models for bodies that are not runs; unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ ReasonText = Annotated[str, StringConstraints(max_length=most.ERROR_CHARACTERS)]
 
 
 class RequestModel(BaseModel):
-    """What is not known is refused, rather than passed over."""
+    """Refuses unknown fields instead of ignoring them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _is_narrow(cls, value: Any) -> Any:
-        """Each field that there is none of is a fault that takes time to describe, so too many are one."""
+        """Many unknown fields are one error, since describing each takes time."""
         if isinstance(value, dict) and len(value) > most.INPUT_ERRORS:
             raise ValueError(f"it has {len(value)} fields; there are {len(cls.model_fields)}")
         return value
 
 
 class CancelRunRequest(RequestModel):
-    """Why, and how long its worker may take to confirm it."""
+    """The reason, and how long the worker may take to confirm the stop."""
 
     reason: Annotated[ReasonText, Field(examples=["not needed any more"])] = "cancelled on request"
     stop_ms: TimeoutMs = most.STOP_MS
 
 
 class SignalRunRequest(RequestModel):
-    """Something for a run to know."""
+    """A signal for a run."""
 
     name: Annotated[Name, Field(examples=["deployed"])]
     data: JsonValue = None
 
 
 class ApprovalRequest(RequestModel):
-    """What there is to say beside yes or no."""
+    """A comment with the decision."""
 
     comment: ReasonText = ""
 
 
 class ReasonRequest(RequestModel):
-    """Why it is done: shown to whoever asks."""
+    """The reason of an action, shown with its effect."""
 
     why: ReasonText = ""
 
@@ -73,7 +73,7 @@ class CreateSessionRequest(RequestModel):
 
     name: Name | None = None
     agent: Annotated[Name | None, Field(examples=["claude"])] = None
-    """May be left out for a fork, which has the agent of the session that it goes on from."""
+    """Optional for a fork, which has the agent of its origin."""
     cwd: Text | None = None
     model: ModelName | None = None
     budgets: AgentBudgets | None = None
@@ -81,19 +81,19 @@ class CreateSessionRequest(RequestModel):
 
 
 class ForkSessionRequest(RequestModel):
-    """What to call the other one."""
+    """The name of the fork."""
 
     name: Name | None = None
 
 
 class CloseSessionRequest(RequestModel):
-    """Whether what is in its line is cancelled, rather than let go on."""
+    """Whether queued turns are cancelled instead of continuing."""
 
     cancel: bool = False
 
 
 class PutScheduleRequest(RequestModel):
-    """When, by one of `cron`, `every_ms` and `at_ms`; and what. `run` is as a body of `POST /runs`."""
+    """The time, by one of `cron`, `every_ms` and `at_ms`, and the run, as a body of `POST /runs`."""
 
     run: Annotated[dict[str, Any], Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
     cron: Annotated[str | None, Field(examples=["30 2 * * *"])] = None
@@ -115,7 +115,7 @@ class PlanTaskRequest(RequestModel):
     run: Annotated[dict[str, Any], Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
     needs: Annotated[tuple[Name, ...], Field(examples=[["build"]], fail_fast=True)] = ()
     inputs: Annotated[tuple[Name, ...], Field(fail_fast=True)] = ()
-    """Tasks whose outcomes stand in its prompt, its arguments or its environment."""
+    """Tasks whose outcomes are used in its prompt, arguments or environment."""
 
 
 class CreatePlanRequest(RequestModel):
@@ -127,24 +127,24 @@ class CreatePlanRequest(RequestModel):
 
 
 class AddTasksRequest(RequestModel):
-    """Tasks to be added."""
+    """The tasks to add."""
 
     tasks: Annotated[tuple[PlanTaskRequest, ...], Field(min_length=1, fail_fast=True)]
 
 
 class RetryPlanRequest(RequestModel):
-    """Which tasks: those that failed, all that did not complete, or one."""
+    """The tasks to retry: those that failed, all that did not complete, or one."""
 
     which: RetrySelection = "failed"
     task: Name | None = None
 
 
 class PutLimitRequest(RequestModel):
-    """How much there is of a key: so many runs at once, or so many units in a time, or both."""
+    """The size of a limit: runs at once, units in a time, or both."""
 
     max: Annotated[int | None, Field(ge=0, examples=[3])] = None
     rate: Annotated[LimitRate | None, BeforeValidator(lambda rate: _parse_rate(rate))] = None
-    """Or in short, as `100/1m`."""
+    """Or in short form, as `100/1m`."""
     when_full: LimitFullPolicy = LimitFullPolicy.QUEUE
 
 
@@ -153,7 +153,7 @@ def _parse_rate(rate: Any) -> Any:
 
 
 class ShutLimitRequest(RequestModel):
-    """Until when nobody is let in, and why."""
+    """Until when no run is admitted, and why."""
 
     until_ms: Annotated[int, Field(le=most.DUE_AT_MS_MAX), AfterValidator(lambda at_ms: _check_future(at_ms))]
     """A time, in milliseconds since 1970."""
@@ -167,26 +167,26 @@ def _check_future(at_ms: int) -> int:
 
 
 class PurgeQueueRequest(RequestModel):
-    """Which of the runs that wait are cancelled."""
+    """The states of the runs to cancel."""
 
     states: Annotated[tuple[State, ...], Field(examples=[["pending"]], fail_fast=True)] = QUEUED_STATES
 
 
 class MoveRunsRequest(RequestModel):
-    """Where to."""
+    """The queue to move runs to."""
 
     to: Annotated[Name, Field(examples=["slow"])]
 
 
 class FairWeightRequest(RequestModel):
-    """So many turns for a key where others get one."""
+    """The share of a key, where other keys have 1."""
 
     fair_key: str
     weight: Annotated[float, Field(examples=[3])]
 
 
 class CreateTokenRequest(RequestModel):
-    """Who may do what, and until when."""
+    """The scopes and the expiry of a token."""
 
     name: Annotated[str, Field(examples=["ci"])]
     scopes: Annotated[tuple[TokenScope, ...], Field(examples=[["submit", "read"]], fail_fast=True)]

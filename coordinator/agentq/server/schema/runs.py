@@ -1,4 +1,4 @@
-"""What is answered of runs and sessions."""
+"""Responses about runs and sessions."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from agentq.server.schema.view_model import (
 
 
 class ReceiptView(ResponseModel):
-    """What became of a run that was submitted."""
+    """The result of submitting a run."""
 
     id: RunIdField
     created: Annotated[bool, Field(examples=[True])]
-    """Whether it is new, rather than one that is there with the same dedupe key."""
+    """Whether the run is new, instead of an existing one with the same dedupe key."""
 
 
 class SubmitResult(ReceiptView):
-    """What became of one run that was submitted."""
+    """The result of submitting one run."""
 
     notes: Annotated[list[str], Field(examples=[["There is no limit repo:acme, so it limits nothing."]])]
-    """What is strange about it, though it was taken."""
+    """Warnings about a run that was accepted."""
 
 
 class RefusedReceiptView(ReceiptView):
-    """One of many that the store refused."""
+    """A run of several that was refused."""
 
     refused: Problem
 
 
 class SubmitManyResult(ResponseModel):
-    """What became of many, in their order."""
+    """The results of submitting several runs, in their order."""
 
     runs: list[ReceiptView | RefusedReceiptView]
     notes: list[str]
-    """What is strange about them, though they were taken."""
+    """Warnings about runs that were accepted."""
 
 
 class OutcomeView(ResponseModel):
-    """How it ended."""
+    """The outcome of a run."""
 
     class_: Annotated[OutcomeClass, Field(alias="class")]
     exit_code: Annotated[int | None, Field(examples=[0])]
@@ -61,7 +61,7 @@ class OutcomeView(ResponseModel):
 
 
 class AttemptView(ResponseModel):
-    """One try at a run."""
+    """One attempt of a run."""
 
     attempt: Annotated[int, Field(examples=[1])]
     worker: str | None
@@ -69,12 +69,12 @@ class AttemptView(ResponseModel):
     started_at: TimeField | None
     ended_at: TimeField | None
     verb: str | None
-    """What ended it: finish, fail, defer, release, park or lose."""
+    """The verb that ended it: finish, fail, defer, release, park or lose."""
     outcome: Outcome | None
 
 
 class WaitView(ResponseModel):
-    """What a run that gave its slot back waits for."""
+    """The wait of a run that gave its slot back."""
 
     signals: list[str]
     approval: bool
@@ -85,7 +85,7 @@ class WaitView(ResponseModel):
 
 
 class RunAgentView(ResponseModel):
-    """The agent of a run, and the conversation."""
+    """The agent of a run, and its conversation."""
 
     name: Annotated[str | None, Field(examples=["claude"])]
     model: str | None
@@ -94,7 +94,7 @@ class RunAgentView(ResponseModel):
     agent_session: str | None
     host: str | None
     stays: bool
-    """Whether the conversation cannot leave its host."""
+    """Whether the conversation is bound to its host."""
     verdict: str | None
     denials: list[str]
     spent: AgentSpending | None
@@ -109,27 +109,27 @@ class RunSummaryView(OpenResponseModel):
     queue: QueueField
     priority: Annotated[int, Field(examples=[5])]
     demands: dict[str, str | list[str]] | None
-    """In a list that is answered whole those of the other protocol, whose `tags` are a list."""
+    """In a list that is answered whole, those of the other protocol, whose `tags` are a list."""
     attempt: Annotated[int, Field(examples=[1])]
     worker: Annotated[str | None, Field(examples=["build01-4711-x"])]
     created_at: TimeField
 
 
 class RunView(OpenResponseModel):
-    """A run, whole."""
+    """A run with all fields."""
 
     id: RunIdField
     kind: Annotated[Literal["command", "function", "agent"], Field(examples=["command"])]
     state: StateField
     reason: str | None
-    """What a blocked run waits for, or why it is put off."""
+    """Why a run is blocked or deferred."""
     queue: QueueField
     priority: Annotated[int, Field(examples=[5])]
     attempt: int
     worker: Annotated[str | None, Field(examples=["build01-4711-x"])]
     schedule: str | None
     made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
-    """The token that made it, if one did."""
+    """The token that submitted it, if one did."""
     created_at: TimeField
     due_at: TimeField | None
     claimed_at: TimeField | None
@@ -140,7 +140,7 @@ class RunView(OpenResponseModel):
     outcome: OutcomeView | None
     attempts: list[AttemptView]
     spec: Annotated[RunSpec, Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
-    """What differs from the defaults; it can be submitted again."""
+    """The fields that differ from the defaults; the spec can be submitted again."""
 
 
 class RunViewPage(ResponseModel):
@@ -151,14 +151,14 @@ class RunViewPage(ResponseModel):
 
 
 class RunStateView(ResponseModel):
-    """The state that a run is in now."""
+    """The current state of a run."""
 
     id: RunIdField
     state: StateField
 
 
 class LogEntryView(ResponseModel):
-    """A piece of what a run wrote."""
+    """A piece of a run's output."""
 
     id: Annotated[str, Field(examples=["1895754600000-0"])]
     at: TimeField
@@ -166,21 +166,21 @@ class LogEntryView(ResponseModel):
     stream: LogStream
     text: Annotated[str, Field(examples=["ok\n"])]
     from_byte: int
-    """How many bytes of the log come before it."""
+    """The number of bytes of the log before it."""
 
 
 class LogViewPage(ResponseModel):
-    """A piece of a log."""
+    """A page of a log."""
 
     entries: list[LogEntryView]
     next: Annotated[str, Field(examples=["1895754600000-0"])]
-    """The `after` of the next piece."""
+    """The `after` of the next page."""
     ended: bool
-    """Whether this was all that there will be."""
+    """Whether the log is complete."""
 
 
 class RunResultView(OpenResponseModel):
-    """How a run ended, with the end of what it wrote."""
+    """The outcome of a run, with the end of its output."""
 
     id: RunIdField
     state: StateField
@@ -189,7 +189,7 @@ class RunResultView(OpenResponseModel):
 
 
 class AttemptViewList(ResponseModel):
-    """All tries that are kept, the oldest first."""
+    """All stored attempts, the oldest first."""
 
     attempts: list[AttemptView]
 
@@ -202,7 +202,7 @@ class ChildrenView(ResponseModel):
 
 
 class ExplanationView(ResponseModel):
-    """Why a run is where it is, the most important sentence first."""
+    """Why a run is in its state, the most important sentence first."""
 
     id: RunIdField
     state: StateField
@@ -216,7 +216,7 @@ class SessionView(OpenResponseModel):
     agent: Annotated[str, Field(examples=["claude"])]
     state: Literal["open", "closed"]
     live: str | None
-    """The turn that goes on."""
+    """The live turn."""
     turns_in_line: int
     last: str | None
     model: str | None
@@ -229,7 +229,7 @@ class SessionView(OpenResponseModel):
     budgets: AgentBudgets | None
     spent: AgentSpending
     made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
-    """The token that made it, if one did."""
+    """The token that created it, if one did."""
     created_at: TimeField
     used_at: TimeField
     closed_at: TimeField | None
@@ -246,4 +246,4 @@ class TurnViewPage(RunViewPage):
     """A page of a session's turns, newest first."""
 
     line: list[RunIdField]
-    """Those that have not ended, the first first."""
+    """The turns that have not ended, the first first."""

@@ -1,4 +1,4 @@
-"""What answers share: each has all its names, and examples of what stands under them."""
+"""Base classes and field types of response models, with examples."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CursorField = Annotated[str | None, Field(description="The `cursor` of the page 
 
 
 class ResponseModel(BaseModel):
-    """What is answered, with all its names."""
+    """A response with exactly these fields."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, defer_build=True)
 
 
 class OpenResponseModel(ResponseModel):
-    """What is answered, with names that dialects add."""
+    """A response to which dialects add fields."""
 
     model_config = ConfigDict(extra="allow")

@@ -1,1 +1,1 @@
-"""Delivering to webhooks."""
+"""Delivers events to webhooks."""

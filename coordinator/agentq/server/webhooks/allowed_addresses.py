@@ -1,7 +1,7 @@
-"""Which addresses the server may tell something to: none that only it can reach, unless that is allowed.
+"""Decides which addresses webhooks may use: public ones, and networks that a setting allows (SSRF protection).
 
-A name is resolved here, once; every address that it has must be allowed, and the connection goes to one of these, so
-that a name which means something else a moment later leads nowhere.
+A name is resolved once. All its addresses must be allowed, and the connection goes to one of them, so a name that later
+resolves differently leads nowhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NON_PUBLIC_NETWORKS = tuple(
             *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
             *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16"),
             *("192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
-            "168.63.129.16/32",  # what a virtual machine of Azure asks about itself
+            "168.63.129.16/32",  # the metadata service of Azure
             *(
                 "::/8",
                 "100::/8",
@@ -37,26 +37,26 @@ NON_PUBLIC_NETWORKS = tuple(
         ),
     )
 )
-"""The registries of special addresses (IANA, November 2026), and what is not given out: which of them Python knows
-depends on its version."""
+"""The registries of special addresses (IANA, November 2026) and unassigned ranges; Python's own list depends on its
+version."""
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
 async def resolve_host(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the machine's resolver knows them."""
+    """The addresses of a host, from the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class AllowedAddresses:
-    """What may be reached: everything public, and of the rest the networks that a setting names."""
+    """All public addresses, and the networks that a setting names."""
 
     def __init__(self, networks: Iterable[str] = (), *, resolver: Resolver = resolve_host) -> None:
         self._networks = [_parse_network(text) for text in networks]
         self._resolve = resolver
 
     async def resolve_allowed(self, host: str, port: int) -> str:
-        """The address to connect to."""
+        """The address to connect to; refuses a host with an address that is not allowed."""
         try:
             addresses = [ip_address(host)]
         except ValueError:
@@ -74,7 +74,7 @@ class AllowedAddresses:
         return str(addresses[0])
 
     def allows(self, address: Address) -> bool:
-        """Whether this address may be reached."""
+        """Whether this address may be used."""
         return all(_is_public(each) or self._is_named(each) for each in (address, *_list_embedded_ipv4(address)))
 
     def _is_named(self, address: Address) -> bool:
@@ -90,14 +90,14 @@ def _parse_network(text: str):  # type: ignore[no-untyped-def]
 
 def _is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64[0]):
-        # It stands for the IPv4 address in it, which is judged by itself.
+        # It embeds an IPv4 address, which is checked separately.
         return True
     listed = any(address.version == network.version and address in network for network in NON_PUBLIC_NETWORKS)
     return not listed and address.is_global and not (address.is_multicast or address.is_reserved)
 
 
 def _list_embedded_ipv4(address: Address) -> list[Address]:
-    """The IPv4 addresses that an IPv6 address leads to."""
+    """The IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, IPv4Address):
         return []
     teredo = address.teredo[1] if address.teredo is not None else None

@@ -1,10 +1,10 @@
-"""Tells webhooks: a duty of the server. Its tasks:
+"""Delivers events to webhooks; a duty of the server. Its tasks:
 
-1. Have a line for each webhook that is active; of all servers, the one that has it in hand tells it.
-2. Tell each webhook what happens, in order, one message after the other, until it says yes; and note each attempt
-   before the next.
-3. Do so for all of them at the same time, within a bound.
-4. Lay all down at the end, so that another server goes on at once.
+1. Run one task for each active webhook; of all servers, the one with the webhook's lease delivers.
+2. Send the events in order, one message after the other, until the receiver accepts each; record each attempt before
+   the next.
+3. Send to different webhooks concurrently, up to a limit.
+4. Release the leases on shutdown, so that another server continues at once.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from agentq.server.thread_pool import CallInThread
 from agentq.server.webhooks.http_client import WebhookHttpClient
 
 CONCURRENT_POSTS = 16
-"""Messages on their way at the same time."""
+"""Messages sent at the same time."""
 CHECK_INTERVAL_MS = 2_000
-"""How often is looked for webhooks that are new, and at each for what somebody asked."""
+"""How often new webhooks, and requests to a webhook, are checked."""
 OUTAGE_PAUSE_MS = 1_000
 
 log = logging.getLogger("agentq.server")
 
 
 class WebhookDispatcher:
-    """The webhooks that this process tells."""
+    """Delivers to the webhooks whose leases this process holds."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class WebhookDispatcher:
         self._wakeup: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         self._task = asyncio.create_task(self._run(), name="agentq-webhooks")
 
     def wake(self) -> None:
-        """Look at once: something was changed here."""
+        """Check at once: a webhook was changed here."""
         wakeup, self._wakeup = self._wakeup, None
         if wakeup is not None and not wakeup.done():
             wakeup.set_result(None)
@@ -80,7 +80,7 @@ class WebhookDispatcher:
         await asyncio.wait({self._wakeup}, timeout=ms / 1000)
 
     async def stop(self) -> None:
-        """Lay all down; what is on its way is told again by whoever goes on."""
+        """Cancel all tasks; a message under way is sent again by the next server."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -113,7 +113,7 @@ class WebhookDispatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _deliver(self, name: str) -> None:
-        """One webhook, for as long as it is there and active."""
+        """Deliver to one webhook while it exists and is active."""
         lease = WebhookLease(self._feed.store, name, self._owner, self._timeout_ms)
         try:
             while not self._feed.event_hub.closing:
@@ -135,7 +135,7 @@ class WebhookDispatcher:
                 await asyncio.shield(asyncio.ensure_future(self._call_in_thread(lease.lay_down)))
 
     async def _send_messages(self, lease: WebhookLease, webhook: LeasedWebhook) -> None:
-        """Tell a webhook that is in hand, until a message fails, or it is to be looked at anew."""
+        """Send messages to a leased webhook until one fails or the lease must be checked."""
         if webhook.asked is not None:
             await self._attempt(lease, webhook, webhook.asked)
             return
@@ -150,7 +150,7 @@ class WebhookDispatcher:
                 current = await self._call_in_thread(partial(lease.undertake, reader.position))
 
     async def _send_until_check(self, lease: WebhookLease, webhook: LeasedWebhook, reader: FeedReader) -> bool:
-        """Whether all of it was told, and taken."""
+        """Send messages until the next check; whether all were accepted."""
         until_ms = monotonic_ms() + CHECK_INTERVAL_MS
         while (left_ms := until_ms - monotonic_ms()) > 0 and not self._feed.event_hub.closing:
             batch = await reader.next(left_ms / 1000)
@@ -158,16 +158,16 @@ class WebhookDispatcher:
             if batch.gap:
                 messages.insert(0, webhook.gap(batch.gap, wall_ms()))
             for message in messages:
-                # In the middle of many, too, it is looked at anew: somebody may want it to rest.
+                # Check also between messages: the webhook may have been paused.
                 if monotonic_ms() >= until_ms or not await self._attempt(lease, webhook, message):
                     return False
         return True
 
     async def _attempt(self, lease: WebhookLease, webhook: LeasedWebhook, message: DeliveryMessage) -> bool:
-        """Post a message, and note what became of it."""
+        """Send a message, and record the result."""
         began_ms = monotonic_ms()
         async with self._post_slots:
-            # If it has waited for others for long, another server may have it in hand by now.
+            # After a long wait for a slot, another server may hold the lease.
             late = monotonic_ms() - began_ms > lease.held_ms / LEASE_TIMEOUTS
             if late and not isinstance(await self._call_in_thread(lease.undertake), LeasedWebhook):
                 raise Fenced(f"The webhook {lease.name} is told by another by now.")

@@ -1,8 +1,8 @@
-"""One POST to an address of somebody else's choosing, with bounds on all that it may do to us.
+"""Sends one POST to an address that a client chose, with limits on all that it can do to the server.
 
-The connection goes to an address that was checked (see `allowed_addresses.py`), while certificate and `Host` are those
-of the name. Nothing is followed, whatever the answer says; of the answer only the status counts, and for how long the
-receiver asks to be left alone, and no more than 64 KiB of it are read. All of it has ten seconds.
+The connection goes to a checked address (see `allowed_addresses.py`), while certificate and `Host` are those of the
+name. Redirects are not followed. Only the status and `Retry-After` of the answer are used, and at most 64 KiB are read.
+All of it has ten seconds.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from agentq.server.webhooks.allowed_addresses import AllowedAddresses
 RESPONSE_BYTES_MAX = 64 << 10
 GONE_STATUS = 410
 RETRY_AFTER_DIGITS = 9
-"""Of a number of seconds, as many as make more than the most."""
+"""Digits of Retry-After that are read; longer numbers exceed the maximum anyway."""
 
 
 class InvalidHttpResponse(Exception):
-    """The receiver has not answered as HTTP does."""
+    """The receiver's answer is not valid HTTP."""
 
 
 class WebhookHttpClient:
-    """Posts, to what may be reached."""
+    """Sends POSTs to allowed addresses."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class WebhookHttpClient:
         self._context = context or ssl.create_default_context()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
-        """Post, and tell what became of it."""
+        """Send a message; returns the result."""
         began_ms = monotonic_ms()
         status, wait_ms, error = None, 0, ""
         try:
@@ -70,7 +70,7 @@ class WebhookHttpClient:
         return DeliveryResult(not error, status, error, took_ms, gone=status == GONE_STATUS, wait_ms=wait_ms)
 
     async def check_url(self, url: str) -> None:
-        """Refuse an address that could not be told anything now."""
+        """Refuse an address that is not allowed."""
         host, port, _ = self._split_url(url)
         await self._allowed_addresses.resolve_allowed(host, port)
 
@@ -89,7 +89,7 @@ class WebhookHttpClient:
             await writer.drain()
             return await _read_status(reader)
         finally:
-            # Not closed in order: a receiver that keeps us waiting is not waited for.
+            # Abort instead of closing: a slow receiver cannot delay it.
             writer.transport.abort()
 
     def _split_url(self, url: str) -> tuple[str, int, bool]:
@@ -110,9 +110,9 @@ def _build_request(url: str, headers: Mapping[str, str], body: bytes) -> bytes:
 
 
 async def _read_status(reader: asyncio.StreamReader) -> tuple[int, int]:
-    """The status of the answer, and how long the receiver asks to be left alone.
+    """The status of the answer, and the delay that the receiver requests.
 
-    What follows the head is read as far as it is reasonable, so that the receiver can finish.
+    The body is read up to a limit, so that the receiver can finish.
     """
     status = 0
     while status < 200:
@@ -134,7 +134,7 @@ async def _read_status(reader: asyncio.StreamReader) -> tuple[int, int]:
 
 
 def _parse_retry_after(head: bytes) -> int:
-    """What `Retry-After` says, in seconds or as a date; 0 where it says nothing that can be understood."""
+    """The delay in `Retry-After`, in seconds or as a date; 0 if it is missing or invalid."""
     fields = (line.partition(b":") for line in head.split(b"\r\n")[1:])
     value = next((value for name, _, value in fields if name.strip().lower() == b"retry-after"), b"")
     text = value.decode("latin-1").strip()

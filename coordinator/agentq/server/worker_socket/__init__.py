@@ -1,1 +1,1 @@
-"""The WebSocket of remote workers, on the side of the server."""
+"""The server side of the WebSocket of remote workers."""

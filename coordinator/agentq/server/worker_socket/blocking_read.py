@@ -1,8 +1,7 @@
-"""One worker's blocking read, awaited on the loop: while nothing comes it costs a link to the server, and no thread.
+"""A worker's blocking read as a coroutine: it holds a connection to Redis, but no thread.
 
-It gets what a worker with a link of its own gets: the server wakes one worker for each entry, and claims for it the
-moment the read ends. Where the partitions are spread over several servers, each has a read of its own, and the first
-that ends, ends the others.
+As for a worker with its own connection, Redis wakes one worker per entry, and a claim follows at the end of the read.
+If the partitions are on several servers there is one read for each, and the first to end ends the others.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from agentq.coordinator.storage.script_call import ScriptCall, evalsha_command
 from agentq.coordinator.storage.socket_link import Endpoint, SocketLink, send_and_read, send_commands
 
 REPLY_MARGIN_MS = 5_000
-"""How much later than asked a server may answer."""
+"""How much later than requested a server may reply."""
 CallInThread = Callable[..., Awaitable[Any]]
-"""Calls something that blocks, in a thread."""
+"""Calls a blocking function in a thread."""
 
 
 class WorkerBlockingRead:
-    """A link for one wait at a time. To be used on one loop alone."""
+    """A connection for one wait at a time. Use it on one loop only."""
 
     def __init__(self, connection: Connection, call_in_thread: CallInThread) -> None:
         self._connection = connection
@@ -40,7 +39,7 @@ class WorkerBlockingRead:
     async def wait(
         self, command: Sequence[CommandArgument], block_ms: int, then: ScriptCall | None = None
     ) -> tuple[Any, Any]:
-        """The reply of a blocking read, and of a script that the server runs behind it, if there is one."""
+        """The replies of a blocking read and of the script that the server runs after it, if there is one."""
         try:
             link = await self._connect(tuple(command))
             send_commands(link, tuple(command), *([evalsha_command(then)] if then is not None else []))
@@ -52,14 +51,14 @@ class WorkerBlockingRead:
                 self._disconnect()
             raise self._connection.misled(fault) from fault
         except BaseException:
-            # A reply may still be on its way, and must not become the answer to something else.
+            # A reply may still arrive, and must not be taken for that of the next command.
             self._disconnect()
             raise
 
     async def wake(self) -> None:
-        """Have the server end the wait that goes on, so that nothing is lost on the way; said again until it has.
+        """End the current wait by CLIENT UNBLOCK, so that no delivered entry is lost. Repeat until the wait has ended.
 
-        The first word may overtake the blocking command itself, and then finds nobody to unblock.
+        The first UNBLOCK may overtake the blocking command, and then has no effect.
         """
         if self._readable is None or self._endpoint is None:
             return
@@ -69,7 +68,7 @@ class WorkerBlockingRead:
             self._disconnect()
 
     def close(self) -> None:
-        """Give the link up; the server forgets a read that goes on."""
+        """Close the connection; the server drops its read."""
         self._closed = True
         self._disconnect()
 
@@ -100,7 +99,7 @@ class WorkerBlockingRead:
             self._stop_waiting()
 
     def _stop_waiting(self) -> None:
-        """There is nothing to be read now."""
+        """Remove the reader from the loop, and end the wait."""
         if self._readable is not None and self._link is not None:
             asyncio.get_running_loop().remove_reader(self._link._sock.fileno())
         waiting, self._readable = self._readable, None
@@ -115,7 +114,7 @@ class WorkerBlockingRead:
             link.disconnect()
 
     def _disconnect(self) -> None:
-        # The descriptor of a link that was closed may be another's at once.
+        # First: the descriptor of a closed connection may be reused at once.
         self._stop_waiting()
         if self._link is not None:
             self._link.disconnect()
@@ -132,4 +131,4 @@ def _connect_link(link: SocketLink) -> int:
     try:
         return int(send_and_read(link, ("CLIENT", "ID")))
     except exceptions.ResponseError:
-        return 0  # an ACL forbids it, as it will the unblocking; then a wait is ended by cutting the link
+        return 0  # forbidden by an ACL, as UNBLOCK will be; then closing the connection ends a wait

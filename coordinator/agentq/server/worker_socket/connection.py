@@ -1,11 +1,11 @@
-"""`/worker`, once it is open: a worker that cannot reach Redis says here what others say there. Its tasks:
+"""One open connection at `/worker`, from a worker that cannot reach Redis. Its tasks:
 
-1. Answer questions, several at a time: call a script, if the worker may (see `transport/grants.py`), or wait for what
-   comes to it, which takes no thread.
-2. See now and then that its token is still good.
-3. Take the place of an older connection of the same worker, which it has given up whether or not we know.
-4. Forget it when it goes. Nothing follows from that: its lease tells whether it lives, and its next connection may be
-   to another server.
+1. Answer questions, several at a time: call a script that the worker may call (see `remote_worker/permissions.py`), or
+   wait for entries without a thread.
+2. Check the worker's token from time to time.
+3. Replace an older connection of the same worker, which the worker has given up.
+4. Clean up when it closes. Nothing else follows from that: the worker's lease tells whether it lives, and its next
+   connection may go to another server.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from agentq.server.service import ServerService
 
 TOKEN_RECHECK_MS = 5_000
-"""How long a token that was good is taken to be so on a connection that is open."""
+"""How long a valid token is trusted on an open connection."""
 REQUESTS_MAX = 32
-"""Of one connection at a time, beside those that wait for something; it is not read while there are so many."""
+"""Concurrent requests of one connection, not counting waits; beyond them its messages are not read."""
 CHILD_WAITS_MAX = 1_000
 PENDING_TASKS_MAX = CHILD_WAITS_MAX + 2 * REQUESTS_MAX
-"""Beyond so many in all, those that wait take turns, too: the rest stays with the worker, and not in memory here."""
+"""Beyond this number of tasks, waits also take a request slot, so that further messages stay with the worker."""
 CLOSE_REASON_BYTES = 120
-"""What a WebSocket may be closed with."""
+"""The longest close reason of a WebSocket."""
 
 log = logging.getLogger("agentq.server")
 
@@ -71,20 +71,20 @@ class WorkerConnections:
         self._connections: dict[tuple[str, str, str | None], WorkerConnection] = {}
 
     def add(self, connection: WorkerConnection) -> None:
-        """It takes the place of an older one."""
+        """Add a connection; it replaces an older one of the same worker and purpose."""
         older = self._connections.get(connection.key)
         self._connections[connection.key] = connection
         if older is not None:
             older.replace()
 
     def remove(self, connection: WorkerConnection) -> None:
-        """It is over; one that has taken its place stays."""
+        """Remove a closed connection, unless it was replaced."""
         if self._connections.get(connection.key) is connection:
             del self._connections[connection.key]
 
 
 class WorkerConnection:
-    """One line of one worker. `recheck` refuses a token that is not good any more."""
+    """A connection of one worker. `recheck` refuses a token that is no longer valid."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class WorkerConnection:
         self._replaced: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Until it goes, or another takes its place."""
+        """Handle messages until the worker disconnects or its connection is replaced."""
         token_checks = asyncio.create_task(self._check_token_periodically())
         try:
             while True:
@@ -129,7 +129,7 @@ class WorkerConnection:
             case InitMessage():
                 raise Invalid("A connection begins once.")
             case WatchMessage() | AwaitChildMessage() if len(self._tasks) < PENDING_TASKS_MAX:
-                # Waiting takes nobody's turn; of too many it is asked to wait with asking.
+                # A wait takes no request slot, unless there are too many.
                 await self._check_token()
                 self._spawn(self._answer(message))
             case _:
@@ -138,7 +138,7 @@ class WorkerConnection:
                 self._spawn(self._answer(message)).add_done_callback(lambda _: self._request_slots.release())
 
     def replace(self) -> None:
-        """Nothing more is done for it. Whoever is there is told so; if it is nobody, nobody waits for that."""
+        """Cancel all tasks and close the connection, without waiting for the close."""
         self._cancel_all()
         self._replaced = asyncio.create_task(self._close_replaced())
 
@@ -159,11 +159,13 @@ class WorkerConnection:
             except Denied:
                 raise
             except (Unreachable, TryLater, NotAllowed):
-                log.debug("a token could not be looked at")  # a store that cannot be asked cannot be changed either
+                log.debug(
+                    "a token could not be looked at"
+                )  # while the store cannot be reached no token can be revoked either
             self._token_checked_ms = monotonic_ms()
 
     async def _check_token_periodically(self) -> None:
-        """A worker that waits says nothing for long, and would be given what it waits for."""
+        """Check the token also while the worker waits and sends nothing."""
         while True:
             await asyncio.sleep(max(1, self._token_checked_ms + TOKEN_RECHECK_MS - monotonic_ms()) / 1000)
             try:
@@ -251,7 +253,7 @@ class WorkerConnection:
             self._active_watch = None
 
     def _wake(self, number: int) -> None:
-        """End a wait; the word may have come before the question."""
+        """End a wait; the message may arrive before the wait itself."""
         self._woken_watch = number
         if self._active_watch == number:
             self._spawn(self._wake_all(number))
@@ -294,7 +296,7 @@ class WorkerConnection:
         return received, self._permissions.filter_reply("claim", replies[0][1])
 
     def _build_streams(self, watch: WatchMessage) -> tuple[WatchedStreams, list[CommandArgument] | None]:
-        """What to block on, and the words of the claim that follows; checked in a thread, as it may ask the server."""
+        """The streams to block on, and the arguments of the claim that follows. Blocks, since it may read the store."""
         store, streams = self._service.store, WatchedStreams()
         for partition, lanes in watch.lanes.items():
             self._check_partition(partition)
@@ -314,7 +316,7 @@ def _group_by_partition(streams: WatchedStreams) -> list[WatchedStreams]:
 
 
 def build_welcome(settings: Settings) -> WelcomeMessage:
-    """What holds here."""
+    """The welcome message with the server's settings."""
     times = {name: getattr(settings, name) for name in TIME_SETTINGS}
     return WelcomeMessage(
         version=installed_version(), namespace=settings.namespace, partitions=settings.partitions, **times
@@ -322,14 +324,14 @@ def build_welcome(settings: Settings) -> WelcomeMessage:
 
 
 async def close_socket(socket: WebSocket, code: int, error: AgentqError) -> None:
-    """End a connection, and say why."""
+    """Close a connection with the reason."""
     text = str(error) if not isinstance(error, Unreachable) else "its store cannot be reached at the moment"
-    with suppress(RuntimeError, WebSocketDisconnect):  # it was closed meanwhile
+    with suppress(RuntimeError, WebSocketDisconnect):  # already closed
         await socket.close(code, text.encode()[:CLOSE_REASON_BYTES].decode(errors="ignore"))
 
 
 async def receive_message(socket: WebSocket) -> WorkerMessage:
-    """The next message."""
+    """Receive the next message."""
     frame = await socket.receive()
     if frame["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(frame.get("code", 1006))

@@ -1,4 +1,4 @@
-"""`/worker`: the transport of workers that do not reach Redis. Who it is, whether it may be that, and then its line."""
+"""The route `/worker` for workers that do not reach Redis: authentication, handshake, then the connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ require_work = RequiredScope(TokenScope.WORK, by_queue=True, bound=True)
 async def connect_worker(socket: WebSocket, principal: Annotated[Principal, Depends(require_work)]) -> None:
     """The connection of a worker that does not reach the store: `agentq worker --connect`"""
     await socket.accept()
-    with suppress(WebSocketDisconnect):  # it has gone
+    with suppress(WebSocketDisconnect):  # the worker has disconnected
         await _serve_and_close(socket, principal)
 
 

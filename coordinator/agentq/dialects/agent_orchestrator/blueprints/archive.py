@@ -1,12 +1,12 @@
-"""Archives of blueprints and what belongs to them, in the layout that other coordinators have on their disks.
+"""Packs and reads archives of blueprints and related items, in the layout that other coordinators use on disk.
 
     agents/NAME/agent.json              and agent.system-prompt.md, agent.mcp.json, .disabled
     capabilities/NAME/capability.json   and capability.text.md, capability.mcp.json
     scripts/NAME/script.json            and the file that it names
     mcp-servers/ID/mcp-server.json
 
-Everything else in an archive, as a README.md, is passed over. `KIND/NAME.json`, as our own archives once had it, is
-read as well. Nothing of an archive is ever written to a disk.
+Other files in an archive, such as a README.md, are ignored. `KIND/NAME.json`, the layout of older archives of agentq,
+is read as well. Nothing from an archive is ever written to a disk.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from agentq.server.submission import parse_json
 
 Fields = dict[str, Any]
 UNPACKED_BYTES_MAX = 64 << 20
-"""What an archive may hold in all, unpacked."""
+"""The largest size of an unpacked archive."""
 FILES_PER_ITEM = 8
-"""Files of one agent or script that are looked at, on average."""
+"""Files per agent or script, on average; an archive with more is refused."""
 MAIN_FILES: Mapping[str, str] = {
     "agents": "agent.json",
     "capabilities": "capability.json",
@@ -40,29 +40,30 @@ TEXT_FILES: Mapping[str, tuple[str, str]] = {
     "agents": ("system_prompt", "agent.system-prompt.md"),
     "capabilities": ("text", "capability.text.md"),
 }
-"""The field that stands in a file of its own, and that file."""
+"""The field that is stored in a file of its own, and the name of that file."""
 MCP_FILES: Mapping[str, str] = {"agents": "agent.mcp.json", "capabilities": "capability.mcp.json"}
 DISABLED_FILE = ".disabled"
 STORE_FIELDS = ("created_at", "modified_at", "updated_at")
-"""What is said by whoever stores it."""
+"""Fields that the store sets, and an archive does not contain."""
 
 _FLAT_PATH = re.compile(r"([a-z-]+)/([^/]+)\.json")
 _NESTED_PATH = re.compile(r"([a-z-]+)/([^/]+)/([^/]+)")
 
 
 class InvalidArchive(Invalid):
-    """It cannot be read, or nothing of what is kept here is in it."""
+    """The archive cannot be read, or contains no known folder."""
 
 
 class UnpackedArchive(NamedTuple):
-    """What an archive holds: by kind and name, as `agents/researcher`; and the kinds that it speaks of."""
+    """The contents of an archive: items by kind and name, such as `agents/researcher`, and the kinds that have a
+    folder."""
 
     items: dict[str, Fields]
     kinds: tuple[Kind, ...]
 
 
 def pack_files(files: Mapping[str, str], folders: Iterable[str] = ()) -> bytes:
-    """An archive of these files."""
+    """Pack files into an archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for folder in folders:
@@ -77,7 +78,7 @@ def pack_files(files: Mapping[str, str], folders: Iterable[str] = ()) -> bytes:
 
 
 def pack_all(items: Mapping[str, Fields]) -> bytes:
-    """All that is kept; a folder for each kind says that what is not in it is not there."""
+    """Pack all items. Every kind has a folder, so that an import also removes items that are not in the archive."""
     files: dict[str, str] = {}
     for path, body in sorted(items.items()):
         kind, _, name = path.partition("/")
@@ -87,7 +88,7 @@ def pack_all(items: Mapping[str, Fields]) -> bytes:
 
 
 def pack_script(name: str, script: Fields) -> bytes:
-    """A script and what is known of it, in a folder of its name."""
+    """Pack a script and its description in a folder of its name."""
     return pack_files({f"{name}/{file}": text for file, text in _build_files("scripts", name, script).items()})
 
 
@@ -110,16 +111,16 @@ def _build_files(kind: str, name: str, body: Fields) -> dict[str, str]:
 
 
 def _strip_folders(file: str) -> str:
-    """The name of a file without its folders: what is unpacked elsewhere stays in its folder."""
+    """The name of a file without its folders, so that a runner unpacks it into the item's own folder."""
     return file.rpartition("/")[2] or "script"
 
 
 def unpack_archive(body: bytes) -> UnpackedArchive:
-    """What an archive holds."""
+    """Read the contents of an archive."""
     files: dict[str, bytes] = {}
     folders: set[str] = set()
     try:
-        # Unpacked first: what stands before an entry may itself be of any size.
+        # Decompress first, with a limit: the headers before an entry can be of any size.
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as compressed:
             content = compressed.read(UNPACKED_BYTES_MAX + 1)
         if len(content) > UNPACKED_BYTES_MAX:
@@ -143,7 +144,7 @@ def unpack_archive(body: bytes) -> UnpackedArchive:
 
 
 def _find_item_path(name: str) -> str:
-    """The path of an entry from the first folder of a kind on; all of them may stand in a folder together."""
+    """The path of an entry from the folder of its kind on. All of these may be in a common folder."""
     parts = name.removeprefix("./").strip("/").split("/")
     first = next((at for at, part in enumerate(parts) if part in KINDS), 0)
     return "/".join(parts[first:])
@@ -171,7 +172,7 @@ def _read_items(files: Mapping[str, bytes]) -> dict[str, Fields]:
 
 
 def _read_item(kind: str, at: str, files: Mapping[str, bytes]) -> Fields:
-    """One of a kind, put together from its files."""
+    """Read one item from its files."""
     fields = _parse_object(f"{at}/{MAIN_FILES[kind]}", files[f"{at}/{MAIN_FILES[kind]}"])
     if kind in TEXT_FILES:
         field, file = TEXT_FILES[kind]

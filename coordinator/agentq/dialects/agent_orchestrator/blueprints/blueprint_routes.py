@@ -1,4 +1,4 @@
-"""What foreign runners and clients call of blueprints and what belongs to them, one by one and all together."""
+"""Routes for blueprints, capabilities, scripts and MCP servers, one by one and as an archive."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ async def export_config(request: Request) -> Response:
 
 @router.post("/config/import", summary="Put an archive in the place of what there is", dependencies=[ADMIN])
 async def import_config(request: Request) -> Response:
-    """The archive as the body, or as the first file of a form. Of the kinds that it has a folder for nothing stays."""
+    """Replaces all items of each kind that the archive has a folder for. The archive is the body, or the first file
+    of a form."""
     file = _extract_file(await request.body(), request.headers.get("content-type", ""))
     items, kinds = await asyncio.to_thread(archive.unpack_archive, file)
     counts = await get_service(request).call_in_thread(_get_store(request).replace, items, kinds)
@@ -113,7 +114,7 @@ async def import_config(request: Request) -> Response:
 
 
 def _extract_file(body: bytes, content_type: str) -> bytes:
-    """The file in a form; the body itself if it is none."""
+    """The file in a multipart form; the body itself if it is not a form."""
     kind, _, rest = content_type.partition("boundary=")
     if not kind.startswith("multipart/form-data") or not rest:
         return body
@@ -125,7 +126,7 @@ def _extract_file(body: bytes, content_type: str) -> bytes:
 
 
 def _add_kind_routes(kind: Kind) -> None:
-    """List, get, add, change and remove, of one kind."""
+    """Add the routes that list, get, add, change and remove items of one kind."""
 
     async def page(request: Request) -> Response:
         found = await get_service(request).call_in_thread(_get_store(request).list_kind, kind)

@@ -1,4 +1,4 @@
-"""What is kept on the shelf, by kind: what is known of each, and how it is stored."""
+"""Models of the stored items of each kind, and their encoding."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Kind = Literal["agents", "capabilities", "scripts", "mcp-servers"]
 KINDS: tuple[Kind, ...] = ("agents", "capabilities", "scripts", "mcp-servers")
 KIND_PREFIXES = tuple(f"{kind}/" for kind in KINDS)
 EMPTY_VALUES: tuple[JsonValue, ...] = ("", [], {})
-"""What a client says in the place of what is to be there no longer."""
+"""Values by which a client clears a field."""
 
 
 class BlueprintHook(BaseModel):
-    """An agent that is asked before, or told after, a run."""
+    """An agent that runs before or after a run."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -34,7 +34,7 @@ class BlueprintHook(BaseModel):
 
 
 class BlueprintHooks(BaseModel):
-    """Those of a blueprint."""
+    """The hooks of a blueprint."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -43,7 +43,7 @@ class BlueprintHooks(BaseModel):
 
 
 class Blueprint(BaseModel):
-    """What is known of an agent; fields that we decide nothing by are kept as they are."""
+    """The description of an agent. Fields that agentq does not use are kept unchanged."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -56,14 +56,14 @@ class Blueprint(BaseModel):
     capabilities: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
     mcp_servers: dict[str, JsonValue] | None = None
     script: Name | None = None
-    """What a procedural agent runs."""
+    """The script that a procedural agent runs."""
     parameters_schema: dict[str, JsonValue] | None = None
     demands: dict[str, JsonValue] | None = None
     hooks: BlueprintHooks | None = None
 
 
 class Capability(BaseModel):
-    """Text and servers of tools that blueprints share."""
+    """Text and MCP servers that blueprints share."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -72,7 +72,7 @@ class Capability(BaseModel):
     text: str = ""
     mcp_servers: dict[str, JsonValue] | None = None
     script: Name | None = None
-    """What its agents may call; how is added to their system prompts."""
+    """A script that agents with this capability may call; its usage is added to their system prompts."""
 
 
 class BlueprintScript(BaseModel):
@@ -88,7 +88,7 @@ class BlueprintScript(BaseModel):
 
 
 class McpServer(BaseModel):
-    """A server of tools."""
+    """An MCP server in the registry."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -112,11 +112,11 @@ _name_adapter: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class InvalidItemName(Invalid):
-    """What somebody wants to store has no name that can be one."""
+    """The item has no valid name."""
 
 
 def read_name(kind: Kind, body: Any, name: str | None) -> str:
-    """Its name, as it was said or is given."""
+    """The name of an item: `name` if given, or the one in the body."""
     if not isinstance(body, dict):
         raise Invalid(f"{KIND_LABELS[kind]}: a JSON object is needed.")
     given_name = name or (kind == "mcp-servers" and body.get("id")) or body.get("name") or body.get("id")
@@ -127,7 +127,7 @@ def read_name(kind: Kind, body: Any, name: str | None) -> str:
 
 
 def encode_at_path(path: str, body: Any) -> str:
-    """What is stored at a path, as `agents/researcher`."""
+    """Encode the item of a path such as `agents/researcher`."""
     kind, _, name = path.partition("/")
     if kind not in MODELS:
         raise Invalid(f"{path[:80]!r} is nothing that is kept here; there are {', '.join(KINDS)}.")
@@ -135,7 +135,7 @@ def encode_at_path(path: str, body: Any) -> str:
 
 
 def encode_item(kind: Kind, name: str, body: Fields, before: Fields) -> str:
-    """What is stored."""
+    """Check an item and encode it for the store."""
     name_field = {"id": name} if kind == "mcp-servers" else {"name": name}
     now, empty = format_time(wall_ms()), EMPTY_VALUES if kind in ("agents", "capabilities") else ()
     given = {field: value for field, value in body.items() if value is not None and value not in empty}
@@ -153,7 +153,7 @@ def encode_item(kind: Kind, name: str, body: Fields, before: Fields) -> str:
 
 
 def describe_usage(script: Fields) -> str:
-    """How an agent calls a script, in Markdown, as its system prompt tells it."""
+    """The usage of a script in Markdown, for system prompts."""
     schema = script.get("parameters_schema") or {}
     fields = {
         name: field if isinstance(field, dict) else {} for name, field in (schema.get("properties") or {}).items()

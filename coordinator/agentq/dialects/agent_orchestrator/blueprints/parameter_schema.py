@@ -1,4 +1,5 @@
-"""Parameters of a run against the schema of its agent: refused with the schema, so that an agent can mend them."""
+"""Validates the parameters of a run against the schema of its agent; a refusal includes the schema, so that an agent
+can correct them."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class InvalidWithDetail(Invalid):
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Refuse a schema that is none."""
+    """Refuse an invalid JSON schema."""
     try:
         Draft7Validator.check_schema(schema)
     except SchemaError as error:
@@ -36,7 +37,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
 
 
 def check_parameters(parameters: Mapping[str, Any], agent: str | None, schema: Mapping[str, Any] | None) -> None:
-    """Refuse parameters that do not fit."""
+    """Refuse parameters that do not match the schema."""
     schema = schema or PROMPT_ONLY_SCHEMA
     try:
         found = validate_schema(parameters, schema)

@@ -1,11 +1,11 @@
-"""What is put into a blueprint when it goes to a runner: values for its placeholders, addresses for its references.
+"""Fills in a blueprint for a runner: replaces its placeholders, and resolves its references to MCP servers.
 
-`${params.NAME}`, `${scope.NAME}` and `${runtime.NAME}` are replaced once, in the blueprint as it was stored. What is
-put in is never looked at again, and nothing ever comes from the environment of this process: `${env.NAME}` and
-`${runner.NAME}` are left for the runner to replace, or not.
+`${params.NAME}`, `${scope.NAME}` and `${runtime.NAME}` are replaced once, in the stored blueprint; inserted values are
+not searched for placeholders. No value comes from the environment of this process: `${env.NAME}` and `${runner.NAME}`
+are left for the runner to replace.
 
-A server of tools that is named by reference, `{"ref": ID, "config": {…}}`, becomes what `/mcp-servers` has of it,
-`{"url", "config"}`: the defaults that stand there, and above them what the blueprint says.
+An MCP server that is named by reference, `{"ref": ID, "config": {…}}`, becomes `{"url", "config"}` as registered at
+`/mcp-servers`: the defaults from there, overridden by the blueprint.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from agentq.dialects.agent_orchestrator.blueprints.parameter_schema import Inval
 
 Fields = dict[str, Any]
 PlaceholderValues = Mapping[str, Mapping[str, Any]]
-"""By `params`, `scope` and `runtime`, what the placeholders stand for."""
+"""Values of placeholders, by `params`, `scope` and `runtime`."""
 ServerLookup = Callable[[str], Fields | None]
-"""What is registered of a server of tools, by its id."""
+"""Finds a registered MCP server by its id."""
 
 _PLACEHOLDER = re.compile(r"\$\{(params|scope|runtime)\.([\w.-]+)\}")
 _ANY_PLACEHOLDER = re.compile(r"\$\{[^}]+\}")
 
 
 def collect_values(params: Mapping[str, Any], scope: Mapping[str, Any], session: str, run: str) -> PlaceholderValues:
-    """What the placeholders stand for in a run of a session."""
+    """The values of placeholders in a run of a session."""
     return {"params": params, "scope": scope, "runtime": {"session_id": session, "run_id": run}}
 
 
 def fill_placeholders(value: Any, values: PlaceholderValues) -> Any:
-    """The value with its placeholders replaced, once. One that stands alone becomes what it names, of whatever type."""
+    """Replace the placeholders in a value, once. A text that is only a placeholder becomes its value, of whatever
+    type."""
     if isinstance(value, dict):
         return {name: fill_placeholders(each, values) for name, each in value.items()}
     if isinstance(value, list):
@@ -53,7 +54,7 @@ def _format_value(value: Any) -> str:
 
 
 def resolve_references(servers: JsonValue, find_server: ServerLookup) -> JsonValue:
-    """Servers of tools with those that are named by reference replaced; what nobody registered is left as it is."""
+    """Replace references to MCP servers; a server that is not registered is left unchanged."""
     if not isinstance(servers, dict):
         return servers
     found: dict[str, JsonValue] = {}
@@ -64,7 +65,7 @@ def resolve_references(servers: JsonValue, find_server: ServerLookup) -> JsonVal
 
 
 def check_references(servers: JsonValue, values: PlaceholderValues, find_server: ServerLookup) -> None:
-    """Refuse servers of tools that are registered nowhere, or lack what they need, in the words that clients know."""
+    """Refuse MCP servers that are not registered or lack required settings, with the messages that clients expect."""
     for name, server in servers.items() if isinstance(servers, dict) else ():
         if not isinstance(server, dict) or "ref" not in server:
             continue
@@ -100,7 +101,7 @@ def _merge_config(entry: Fields, server: Mapping[str, JsonValue]) -> Fields:
 
 
 def _find_missing_config(entry: Fields, config: Mapping[str, Any]) -> list[str]:
-    """What its schema says is needed and is not there, or is a placeholder still."""
+    """The required settings that are missing, or still contain a placeholder."""
     schema = entry.get("config_schema")
     required = [
         name

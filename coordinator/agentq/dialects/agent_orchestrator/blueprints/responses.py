@@ -1,4 +1,4 @@
-"""What is kept on the shelf, as it is answered: whole where one is asked for, and in short in a list."""
+"""Responses for stored items: whole for a single item, shortened in a list."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 Fields = dict[str, Any]
 
 AGENT_DEFAULTS: Mapping[str, Any] = {"type": "autonomous", "tags": [], "capabilities": [], "status": "active"}
-"""What is so of an agent unless something else is said; clients show only what says that it is active."""
+"""Defaults of an agent; clients show only agents with the status active."""
 MCP_SERVER_DEFAULTS: Mapping[str, Any] = {"description": None, "config_schema": None, "default_config": None}
 
 
 def render_item(kind: str, fields: Fields) -> Fields:
-    """One of a kind."""
+    """One item, whole."""
     if kind == "mcp-servers":
         changed = fields.get("updated_at") or fields.get("modified_at")
         return {**MCP_SERVER_DEFAULTS, **fields, "name": fields.get("name") or fields["id"], "updated_at": changed}
@@ -26,14 +26,14 @@ def render_item(kind: str, fields: Fields) -> Fields:
 
 
 def get_capability_type(fields: Fields) -> str:
-    """Which of the three types a capability is of that does not say."""
+    """The type of a capability that does not name one."""
     if fields.get("script"):
         return "script"
     return "mcp" if fields.get("mcp_servers") else "text"
 
 
 def render_list_item(kind: str, fields: Fields) -> Fields:
-    """One of a list: of what may be long only whether it is there."""
+    """One entry of a list: for fields that can be long, only whether they are set."""
     if kind == "capabilities":
         return _render_capability(fields)
     if kind == "scripts":

@@ -1,11 +1,11 @@
-"""What foreign runs are made from: blueprints of agents, capabilities, scripts and servers of tools, by name.
+"""Stores blueprints of agents, capabilities, scripts and MCP servers by name, in one hash that all servers share.
 
-They stand in one hash of the store, so that all servers have the same. A blueprint may lean on capabilities, whose text
-is added to its own, and whose servers of tools are added to its servers. Beside the blueprints that somebody stored
-stand the agents that workers offer: their profiles are the workers', and only their names are known here.
+A blueprint may use capabilities: their texts are added to its system prompt, and their MCP servers to its own. Agents
+that workers offer are listed beside the stored blueprints; only their names are known here, their profiles are the
+workers'.
 
-What is put into a blueprint when it goes to a runner is told in placeholders.py. A change is decided by what was there
-when somebody looked, and made only if that is there still.
+A blueprint is filled in for a runner in placeholders.py. A change is computed from the stored values and written only
+if these are still unchanged (compare-and-set by revision).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from agentq.dialects.agent_orchestrator.run_translation import format_time
 from agentq.dialects.agent_orchestrator.runners.registration import AUTONOMOUS, PROCEDURAL, RunnerRegistration
 
 OWNED_PREFIX = "owned/"
-"""What the fields begin with that name the runners that bring agents along."""
+"""Prefix of the fields that hold the agents that runners bring along."""
 OFFERED_DEFAULTS: Fields = {
     "description": "An agent that workers offer.",
     "type": "autonomous",
@@ -55,15 +55,15 @@ OFFERED_DEFAULTS: Fields = {
     "status": "active",
     "source": "worker",
 }
-"""What is said of an agent that nobody stored a blueprint of."""
+"""Fields of an agent that has no stored blueprint."""
 BLUEPRINTS_PARTITION = 0
-"""The partition that the shelf stands in."""
+"""The partition of the blueprints."""
 SEPARATOR = "\n\n---\n\n"
-"""What stands between a system prompt and the texts of its capabilities."""
+"""Separates a system prompt and the texts of its capabilities."""
 CHANGE_ATTEMPTS_MAX = 20
-"""How often a change is tried while others make theirs."""
+"""How often a change is tried while other clients make changes."""
 ANY_OBJECT_SCHEMA: Mapping[str, JsonValue] = {"type": "object"}
-"""What the parameters of a script have to be that says nothing of them."""
+"""The schema for parameters of a script that has none."""
 
 
 class AgentUnavailable(Invalid):
@@ -75,18 +75,18 @@ class ScriptNotFound(Invalid):
 
 
 class BlueprintInUse(WrongState):
-    """It cannot be taken away: others lean on it."""
+    """The item cannot be removed: agents or capabilities use it."""
 
 
 class BlueprintStore:
-    """Everything that is stored, in all servers the same."""
+    """The stored items; the same for all servers."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
         self.run_queries = RunQueries(store)
 
     def get(self, kind: Kind, name: str) -> Fields:
-        """One of them, as it was stored."""
+        """One item, as it was stored."""
         text = self.store.connection.command("HGET", self._key(), f"{kind}/{name}")
         if text is None:
             self._raise_missing(kind, name)
@@ -97,12 +97,12 @@ class BlueprintStore:
         raise NotFound(f"{KIND_LABELS[kind]} not found: {name[:80]}{self._suggest(kind, name)}")
 
     def list_kind(self, kind: Kind) -> list[Fields]:
-        """All of a kind, by name."""
+        """All items of a kind, by name."""
         fields = pairs_to_dict(self.store.connection.command("HGETALL", self._key()))
         return [json.loads(fields[name]) for name in sorted(fields) if name.startswith(f"{kind}/")]
 
     def add(self, kind: Kind, body: Any) -> Fields:
-        """Store one that is new."""
+        """Store a new item."""
         name = read_name(kind, body, None)
         text = encode_item(kind, name, body, {})
         self._check_script(kind, body)
@@ -117,7 +117,7 @@ class BlueprintStore:
         return found
 
     def change(self, kind: Kind, name: str, body: Any) -> Fields:
-        """Store one anew, with what is given changed."""
+        """Change fields of a stored item."""
         if not isinstance(body, dict):
             raise Invalid("What is to be changed is told as a JSON object.")
         changed = {field: value for field, value in body.items() if value is not None}
@@ -133,13 +133,13 @@ class BlueprintStore:
         return found
 
     def _check_script(self, kind: Kind, body: Fields) -> None:
-        """Refuse a capability whose script is not there."""
+        """Refuse a capability whose script does not exist."""
         script = body.get("script")
         if kind == "capabilities" and script and self._find("scripts", script) is None:
             raise ScriptNotFound(f"Script not found: {script}")
 
     def remove(self, kind: Kind, name: str) -> None:
-        """Take one away, if no agent or capability leans on it."""
+        """Remove an item that no agent or capability uses."""
 
         def decide(stored: Mapping[str, str]) -> dict[str, str]:
             if f"{kind}/{name}" not in stored:
@@ -154,12 +154,12 @@ class BlueprintStore:
         self._update(decide)
 
     def export(self) -> dict[str, Fields]:
-        """All that is stored, by kind and name, as `agents/researcher`."""
+        """All stored items, by kind and name, such as `agents/researcher`."""
         fields = pairs_to_dict(self.store.connection.command("HGETALL", self._key()))
         return {name: json.loads(value) for name, value in fields.items() if name.startswith(KIND_PREFIXES)}
 
     def replace(self, items: Mapping[str, Any], kinds: Iterable[Kind]) -> dict[Kind, tuple[int, int]]:
-        """Put this in the place of all that is stored of some kinds; of each, how many there are and were."""
+        """Replace all items of some kinds; for each kind, how many there are now and were before."""
         encoded = {path: encode_at_path(path, body) for path, body in items.items()}
         replaced_prefixes = tuple(f"{kind}/" for kind in kinds)
         before = dict.fromkeys(KINDS, 0)
@@ -172,7 +172,8 @@ class BlueprintStore:
         return {kind: (sum(path.startswith(f"{kind}/") for path in encoded), before[kind]) for kind in KINDS}
 
     def _update(self, decide: Callable[[Mapping[str, str]], dict[str, str]], only: str = "") -> dict[str, str]:
-        """Do what is decided by what is there (all, or one alone), once that is still so as it is done."""
+        """Write the rows that `decide` computes from the stored values (all, or only one), if these are unchanged; else
+        retry."""
         for _ in range(CHANGE_ATTEMPTS_MAX):
             stored = self._read(only)
             rows = decide(stored)
@@ -199,7 +200,7 @@ class BlueprintStore:
             raise refused
 
     def revision(self) -> str:
-        """What changes whenever something here does."""
+        """A counter that changes with every change."""
         return self.store.connection.command("HGET", self._key(), "revision") or "0"
 
     def _key(self) -> str:
@@ -213,12 +214,12 @@ class BlueprintStore:
     # ---- agents
 
     def get_blueprint(self, name: str) -> Blueprint | None:
-        """The blueprint of an agent, with what its script says; None where nobody stored or brought one."""
+        """The blueprint of an agent, merged with its script; None if there is none."""
         known = self._find_agent(name)
         return Blueprint.model_validate(self.resolve(known)) if known is not None else None
 
     def _find_agent(self, name: str) -> Fields | None:
-        """An agent as it was stored, or as the runner tells of it that brought it along."""
+        """An agent as it was stored, or as the runner describes it that brought it along."""
         stored, owned = self.store.connection.command("HMGET", self._key(), f"agents/{name}", f"{OWNED_PREFIX}{name}")
         if stored is not None:
             found: Fields = json.loads(stored)
@@ -226,11 +227,11 @@ class BlueprintStore:
         return _parse_owned_agent(owned) if owned is not None else None
 
     def check_agent(self, name: str) -> Blueprint | None:
-        """The blueprint of an agent that is asked for.
+        """The blueprint of a requested agent; None if it has none.
 
-        Refuses one that is inactive, or whose script is not there. As long as no blueprint is stored, what an agent is
-        is its runners' business, and any name is taken; as soon as there are some, a name has to be one of them, or of
-        an agent that a worker offers.
+        Refuses an agent that is inactive, or whose script does not exist. While no blueprint is stored, every name is
+        accepted, since only the runners know their agents. Otherwise the name must be a stored one, or that of an agent
+        that a worker offers.
         """
         found = self.get_blueprint(name)
         if found is None:
@@ -252,7 +253,7 @@ class BlueprintStore:
         return found
 
     def check_mcp_servers(self, blueprint: Blueprint | None, values: PlaceholderValues) -> None:
-        """Refuse a blueprint whose servers of tools are not registered, or lack what they need."""
+        """Refuse a blueprint whose MCP servers are not registered or lack required settings."""
         if blueprint is not None:
             check_references(blueprint.mcp_servers, values, self._find_mcp_server)
 
@@ -266,7 +267,7 @@ class BlueprintStore:
             return None
 
     def list_offered_agents(self) -> set[str]:
-        """The agents that workers have."""
+        """The names of the agents that workers offer."""
         labels = {label for worker in self.run_queries.workers() for label in worker.identity.labels}
         return {
             label.removeprefix(AGENT_LABEL) for label in labels - {ANY_AGENT_LABEL} if label.startswith(AGENT_LABEL)
@@ -279,19 +280,19 @@ class BlueprintStore:
         return found if known is None else str(known["runner_id"])
 
     def add_owned_agents(self, runner: str, registration: RunnerRegistration) -> None:
-        """A runner brings agents along."""
+        """Add the agents that a runner brings along."""
         rows = {f"{OWNED_PREFIX}{each['name']}": json.dumps(each) for each in _describe_agents(runner, registration)}
         if rows:
             self._write(rows)
 
     def remove_owned_agents(self, registration: RunnerRegistration) -> None:
-        """The runner that brought these agents along has left."""
+        """Remove the agents of a runner that has left."""
         rows = {f"{OWNED_PREFIX}{agent.name}": "" for agent in registration.agents}
         if rows:
             self._write(rows)
 
     def list_agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
-        """All agents that have all of these tags: those stored, and those that workers offer, by name."""
+        """All agents with all of these tags, stored or offered by workers, by name."""
         wanted_tags = set(tags)
         stored = {each["name"]: each if raw else self.resolve(each) for each in self.list_kind("agents")}
         found = {name: {**offers.get(name, {}), **each} for name, each in stored.items()}
@@ -299,7 +300,7 @@ class BlueprintStore:
         return [each for _, each in sorted(found.items()) if wanted_tags <= set(each.get("tags") or ())]
 
     def get_agent(self, name: str, offers: Mapping[str, Fields], *, raw: bool = False) -> Fields:
-        """One of them."""
+        """One agent, stored or offered by workers."""
         stored = self._find("agents", name)
         if stored is None:
             if name not in offers:
@@ -308,11 +309,11 @@ class BlueprintStore:
         return {**offers.get(name, {}), **(stored if raw else self.resolve(stored))}
 
     def _describe_offered(self, name: str, offers: Mapping[str, Fields]) -> Fields:
-        """What can be said of an agent that nobody stored."""
+        """The description of an agent that has no stored blueprint."""
         return {**OFFERED_DEFAULTS, **offers[name], **(self._find_agent(name) or {})}
 
     def fill(self, name: str, values: PlaceholderValues) -> Fields | None:
-        """A blueprint with its capabilities and servers of tools, as a run gets it; None where none is known."""
+        """A blueprint with its capabilities and MCP servers, filled in for a run; None if there is none."""
         known = self._find_agent(name)
         if known is None:
             return None
@@ -322,17 +323,17 @@ class BlueprintStore:
         return {field: value for field, value in found.items() if value is not None}
 
     def choose_agent(self, name: str, blueprint: Blueprint | None, default: str) -> str:
-        """The agent of workers that executes what names this one.
+        """The agent that our workers execute for this name.
 
-        A stored blueprint stands for the default agent, which gets its system prompt, unless a worker or a runner has
-        an agent of that name. What no blueprint is stored of, or is procedural, only runners know.
+        A stored blueprint runs on the default agent with the blueprint's system prompt, unless a worker or a runner has
+        an agent of that name. An agent without a blueprint, or a procedural one, only runners can execute.
         """
         if blueprint is None or blueprint.type == "procedural":
             return name
         return name if self.find_owner(name) is not None or name in self.list_offered_agents() else default
 
     def resolve(self, blueprint: Fields) -> Fields:
-        """A blueprint together with its capabilities, or with what its script says of parameters and demands."""
+        """A blueprint merged with its capabilities, or with the parameters and demands of its script."""
         if blueprint.get("type") == PROCEDURAL:
             return self._resolve_script(blueprint)
         texts, servers = [blueprint.get("system_prompt") or ""], dict(blueprint.get("mcp_servers") or {})
@@ -369,14 +370,14 @@ def _list_kind(stored: Mapping[str, str], kind: Kind) -> list[str]:
 
 
 def _depends_on(other: Fields, kind: Kind, name: str) -> bool:
-    """Whether an agent or a capability needs something of a kind to be there."""
+    """Whether an agent or a capability needs the item."""
     if kind == "capabilities":
         return name in (other.get("capabilities") or ())
     return kind == "scripts" and other.get("script") == name
 
 
 def _describe_agents(runner: str, registration: RunnerRegistration) -> list[Fields]:
-    """What is kept of the agents that a runner brings along, which alone knows how to run them."""
+    """The stored description of the agents that a runner brings along; only that runner can execute them."""
     now, kind = format_time(wall_ms()), PROCEDURAL if registration.is_procedural else AUTONOMOUS
     common = {"runner_id": runner, "type": PROCEDURAL, "created_at": now, "modified_at": now}
     demands = {} if registration.is_procedural else {"demands": {"executor_type": kind}}
@@ -384,6 +385,7 @@ def _describe_agents(runner: str, registration: RunnerRegistration) -> list[Fiel
 
 
 def _parse_owned_agent(text: str) -> Fields | None:
-    """What is kept of an agent that a runner brought along; None where that is no more than which runner, as once."""
+    """The stored description of an agent that a runner brought along; None for old entries, which hold only the
+    runner's id."""
     found: Fields | None = json.loads(text) if text.startswith("{") else None
     return found

@@ -1,1 +1,1 @@
-"""Runners of the other system: registering, polling, reporting, stopping."""
+"""Runners of the dialect: registration, polls, reports, stops."""

@@ -1,10 +1,10 @@
-"""The long poll of a runner: held until there is something to tell, and never answered with more than one thing.
+"""Holds the polls of runners until there is an answer. An answer has exactly one subject.
 
-1. Nothing is claimed for a client that has gone: that is looked at before, and what was claimed while it went is handed
-   back at once. What is lost on the way all the same is given again with the next poll (see poll_answer.py).
-2. While the store cannot be reached the poll is held, and in the end answered 204: a runner that is refused three times
-   in a row gives up for good.
-3. It is held for 30 s at the most, since clients give up after 35.
+1. Nothing is claimed for a client that has disconnected: this is checked before the claim, and a run that was claimed
+   at that moment is handed back. A run whose answer was lost is sent again with the next poll (see poll_answer.py).
+2. While the store cannot be reached the poll is held and finally answered 204, because a runner that is refused three
+   times in a row gives up for good.
+3. A poll is held for at most 30 s, since clients give up after 35 s.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from agentq.server.http.problems import Denied
 from agentq.server.thread_pool import CallInThread
 
 OUTAGE_PAUSE_MS = 500
-"""How long a poll waits before it looks again at a store that could not be reached."""
+"""How long a poll waits before it tries again a store that could not be reached."""
 HOLD_FRACTION_MIN = 0.9
-"""The part of its time for which a poll is held at the least."""
+"""The smallest part of its time for which a poll is held."""
 POLL_GRACE_MS = 5_000
-"""For how long after its time a poll is taken to be under way, wherever it is held."""
+"""How long after its time a poll still counts as held, on any server."""
 
 POLLS_PER_BATCH = 100
-"""Polls that share one call, at the most."""
+"""The most polls that share one call."""
 
 AccessCheck = Callable[[], Awaitable[None]]
 
@@ -74,8 +74,9 @@ class LongPolls:
     async def poll(
         self, runner: str, disconnected: asyncio.Future[None], owns: Callable[[str], bool], check: AccessCheck
     ) -> PollBody | None:
-        """What the runner is to be told; None if nothing has come in time. `check` refuses who may wait no longer."""
-        # Not quite as long for all: thousands who came together do not come again together.
+        """The answer for the runner; None if there was none in time. `check` refuses a token that was revoked
+        meanwhile."""
+        # A random part is cut, so that thousands of polls that began together do not end together.
         hold_ms = round(1000 * self.runner_registry.timing.runner_poll_timeout * random.uniform(HOLD_FRACTION_MIN, 1))
         deadline = monotonic_ms() + hold_ms
         with self.waiting_polls.enter(runner) as waiting_poll:
@@ -84,7 +85,7 @@ class LongPolls:
                 body = await self._wait_for_answer(waiting_poll, deadline, disconnected, owns, check)
             finally:
                 self._server_liveness.end_poll()
-            # Who was never let in has not been there.
+            # A poll that was refused left no fields.
             if disconnected.done() and not waiting_poll.superseded and waiting_poll.identity is not None:
                 await self._clear_poll_fields(runner)
         return body
@@ -109,14 +110,14 @@ class LongPolls:
                 answer = await (self._first_polls if first else self._repeated_polls)(request)
                 poll.identity, first = self.runner_registry.cached_identity(poll.runner), False
             except (RunnerNotRegistered, Denied):
-                poll.woken_for = woken_for  # for whoever stands behind it
+                poll.woken_for = woken_for  # wake the next poll instead
                 raise
             except AgentqError as fault:
-                # The store is away, or the lease was lost at this very moment: it is looked again, and nothing said.
+                # The store is away, or the lease was lost at this moment: try again, without an answer.
                 log.debug("a poll is held", extra={"fields": {"runner": poll.runner, "error": str(fault)}})
                 wait_ms, answer = min(left_ms, OUTAGE_PAUSE_MS), EmptyPollAnswer()
             except Exception:
-                # Three answers in a row that say so, and the runner would give up for good.
+                # After three errors in a row the runner would give up for good.
                 log.exception("a poll failed", extra={"fields": {"runner": poll.runner}})
                 wait_ms, answer = min(left_ms, OUTAGE_PAUSE_MS), EmptyPollAnswer()
             if isinstance(answer, PollAnswer):
@@ -131,14 +132,14 @@ class LongPolls:
     async def _deliver(
         self, poll: WaitingPoll, answer: PollAnswer, disconnected: asyncio.Future[None]
     ) -> PollBody | None:
-        # A later poll of the same runner is given what it has not begun.
+        # A later poll of the same runner gets the run again if the runner has not begun it.
         if answer.claim is not None and disconnected.done() and not poll.superseded:
             await self._call_in_thread(self.poll_decider.hand_back, poll.runner, answer.claim)
             return None
         return answer.body
 
     async def _clear_poll_fields(self, runner: str) -> None:
-        """The client has gone: another process may take its place at once."""
+        """After a disconnect, let another process of this identity register at once."""
         with suppress(AgentqError):  # else the note of this poll runs out by itself
             await self._call_in_thread(
                 self.runner_registry.set_fields, runner, polls_until_ms="", **{ARRIVING_FIELD: ""}

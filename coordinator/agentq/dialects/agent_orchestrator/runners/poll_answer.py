@@ -1,14 +1,14 @@
-"""What a runner is told when it polls: one thing at a time, the most urgent first.
+"""Decides the answer to a poll: the most urgent of these.
 
-1. That it was deregistered; or that it is drained, once it has nothing left.
-2. Runs, or sessions, to stop: those that it holds and that are to be cancelled, and those that it was given and holds
-   no longer, because they were lost to it: whatever still runs there of them is to end before it gets anything new.
+1. The runner was deregistered; or it is drained and has no runs left.
+2. Runs or sessions to stop: those that it holds and that are to be cancelled, and those that it was given and lost:
+   their processes must end before it gets a new run.
 3. Scripts to fetch or to remove.
-4. A run that it was given and has not begun. Runners go on polling only when they have said that a run began: so the
-   answer that brought it was lost, and it is given once more.
-5. A run that it may take, if it has room for one.
+4. A run that it was given and has not begun. A runner polls again only after it has reported a start, so the answer
+   with that run was lost, and is sent again.
+5. A new run, if the runner has a free slot.
 
-All of that is read from what the store knows, in each poll anew: nothing has to be remembered between two.
+Each poll reads this from the store; nothing is remembered between polls.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from pydantic_core import from_json
 
 from agentq.coordinator.bounds import ERROR_CHARACTERS
 from agentq.coordinator.errors import AgentqError, NotFound, Refused, TryLater, Unreachable
-from agentq.coordinator.model.ids import id_created_ms
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
-from agentq.coordinator.model.spec import Outcome, parse_spec
+from agentq.coordinator.model.spec import Outcome
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import Claim
@@ -41,24 +40,30 @@ from agentq.dialects.agent_orchestrator.run_translation import (
 )
 from agentq.dialects.agent_orchestrator.runners.registry import ACTIVE_MS, RunnerNotRegistered, RunnerRegistry
 from agentq.dialects.agent_orchestrator.runners.run_reports import RAN_TOO_LONG
-from agentq.dialects.agent_orchestrator.runners.snapshot import GIVEN_PREFIX, GivenRun, HeldRun, RunnerSnapshot
+from agentq.dialects.agent_orchestrator.runners.snapshot import (
+    GIVEN_PREFIX,
+    GivenRun,
+    HeldRun,
+    RunnerSnapshot,
+    build_claimed_run,
+)
 from agentq.dialects.agent_orchestrator.sessions.child_runs import ChildRuns
 from agentq.dialects.agent_orchestrator.sessions.store import RUN_FIELD, DialectSessionStore
 from agentq.server.http.problems import Denied
 
 STOP_REPEAT_MS = 10_000
-"""A stop that was told and not confirmed is told again after so long."""
+"""A stop order that was not confirmed is repeated after this time."""
 STOP_REPEATS_MAX = 5
-"""How often a runner is told to stop what it holds no longer; then it is taken to have nothing of it."""
+"""How often a runner is ordered to stop a lost run; after that the run counts as stopped."""
 STOP_PAUSE_MS = 15_000
-"""How long a runner gets nothing new after it was told to stop what it holds no longer, unless it says that it did."""
+"""How long a runner gets no new run after an order to stop a lost run, unless it confirms the stop."""
 
 PollBody = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PollAnswer:
-    """An answer to a poll. What was claimed for it is handed back if nobody is there to take it."""
+    """An answer to a poll. If the client has disconnected, `claim` is handed back."""
 
     body: PollBody
     claim: Claim | None = None
@@ -66,7 +71,7 @@ class PollAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EmptyPollAnswer:
-    """There is nothing to tell, for now; something may be due after a while even if nothing happens."""
+    """No answer yet; `retry_ms` is when one may be due even without an event."""
 
     retry_ms: int | None = None
 
@@ -75,7 +80,8 @@ PollResult = PollAnswer | EmptyPollAnswer | AgentqError
 
 
 class PollRequest(NamedTuple):
-    """A poll: whose, how long it is going to wait, and whether the caller may speak for a runner of some token."""
+    """A poll: the runner, how long it will wait, and whether the caller's token may act for a runner with that
+    token."""
 
     runner: str
     poll_ms: int
@@ -83,7 +89,7 @@ class PollRequest(NamedTuple):
 
 
 class PollDecider:
-    """Decides what each poll is answered."""
+    """Decides the answers to polls."""
 
     def __init__(
         self,
@@ -100,7 +106,7 @@ class PollDecider:
         self.run_queries = RunQueries(runner_registry.store)
 
     def decide(self, snapshot: RunnerSnapshot, poll_ms: int = 0) -> PollAnswer | EmptyPollAnswer:
-        """What a runner is to be told now; `poll_ms` is how long it is going to wait if that is nothing."""
+        """The answer for one runner; `poll_ms` is how long it will wait if there is none."""
         if snapshot.is_deregistered:
             self.runner_registry.finish_deregistration(snapshot)
             return PollAnswer({"deregistered": True})
@@ -118,7 +124,7 @@ class PollDecider:
         return found
 
     def decide_batch(self, requests: Sequence[PollRequest]) -> list[PollResult]:
-        """The same for several polls, together, of each of which only what it is told or why it is refused."""
+        """The answers to several polls, in shared round trips; for each, an answer or the error."""
         snapshots = self.runner_registry.read_snapshots([request.runner for request in requests])
         answers: list[PollResult] = []
         plain: dict[int, RunnerSnapshot] = {}
@@ -145,7 +151,7 @@ class PollDecider:
         return answers
 
     def _needs_only_run(self, snapshot: RunnerSnapshot) -> bool:
-        """Whether there is nothing to tell a runner but a run."""
+        """Whether a new run is the only possible answer for the runner."""
         knows = (
             not snapshot.dialect.fetches_scripts or snapshot.fields.get("scripts", "0") == snapshot.blueprints_revision
         )
@@ -201,7 +207,8 @@ class PollDecider:
     # ---- stopping
 
     def _end_overdue(self, snapshot: RunnerSnapshot) -> tuple[RunnerSnapshot, int | None]:
-        """End what runs longer than it may; the runner as it is then, and when the next of its runs will do that."""
+        """End runs that have exceeded their timeout; returns the new snapshot, and when the next run will exceed its
+        own."""
         timeouts = self.runner_registry.cached_timeouts_ms(snapshot.runner)
         timed = [hold for hold in snapshot.held_runs if hold.state == State.RUNNING and hold.claim.id in timeouts]
         left = [self._left_ms(hold, timeouts[hold.claim.id], snapshot.now_ms) for hold in timed if not hold.stopping]
@@ -210,7 +217,7 @@ class PollDecider:
         return snapshot, min((left_ms for left_ms in left if left_ms > 0), default=None)
 
     def _left_ms(self, hold: HeldRun, timeout_ms: int, now_ms: int) -> int:
-        """How long a run may go on; one that may not is ended."""
+        """The time that a run has left; a run without is ended."""
         left_ms = hold.claimed_at_ms + timeout_ms - now_ms
         if left_ms > 0:
             return left_ms
@@ -220,7 +227,7 @@ class PollDecider:
         return left_ms
 
     def _find_lost_runs(self, snapshot: RunnerSnapshot) -> list[GivenRun]:
-        """What the runner was given and holds no longer; what was to be stopped before it began ends here."""
+        """The runs that the runner was given and lost. Runs that were stopped before they began end here."""
         held = []
         for hold in snapshot.held_runs:
             if hold.stopping and hold.state == State.CLAIMED:
@@ -229,7 +236,7 @@ class PollDecider:
                 held.append(hold)
         runs, sessions = {hold.claim.id for hold in held}, {hold.session for hold in held}
         lost = [each for each in snapshot.given_runs if each.run not in runs]
-        # A later turn of the same conversation has taken its place there; a stop would hit that one.
+        # A later turn of the same session runs there; a stop by session would hit that one.
         by_session = STOP_RUNS not in snapshot.dialect.stops
         given_up = [
             each for each in lost if each.stops_ordered >= STOP_REPEATS_MAX or (by_session and each.session in sessions)
@@ -242,7 +249,7 @@ class PollDecider:
         try:
             self.run_verbs.fail(claim, outcome)
         except (Refused, NotFound):
-            return  # it has gone on without this attempt, which is just as well
+            return  # the run has continued without this attempt
 
     def _order_stops(self, snapshot: RunnerSnapshot, lost: list[GivenRun]) -> PollAnswer | None:
         given_by_run = {each.run: each for each in snapshot.given_runs}
@@ -266,7 +273,7 @@ class PollDecider:
         return PollAnswer(_build_stop_body(snapshot.dialect, due))
 
     def _order_script_sync(self, snapshot: RunnerSnapshot) -> PollAnswer | None:
-        """What has changed of the scripts since the runner was last told; only some dialects know of any."""
+        """The scripts that have changed since the runner was last told, if its dialect has scripts."""
         if not snapshot.dialect.fetches_scripts:
             return None
         if snapshot.fields.get("scripts", "0") == snapshot.blueprints_revision:
@@ -295,10 +302,10 @@ class PollDecider:
         return EmptyPollAnswer()
 
     def _hand_out(self, snapshot: RunnerSnapshot, claim: Claim) -> PollAnswer | None:
-        """A run as its runner is to get it; None if its start hook forbids it."""
+        """The answer that gives a run to its runner; None if its start hook blocks it."""
         run = self.run_queries.get(claim.id)
         notes, parameters = DialectNotes.from_spec(run.spec), None
-        # A hook is what the run has waited for; what else its submitter may have written down is none.
+        # Only a run that this run depends on is its hook; a client may write any id into the notes.
         if notes.hook is not None and notes.hook in run.spec.after:
             blocked, parameters = self._read_hook_answer(notes.hook)
             if blocked is not None:
@@ -313,7 +320,7 @@ class PollDecider:
     def _prepare_run(
         self, snapshot: RunnerSnapshot, claim: Claim, run: RunRecord, parameters: dict[str, JsonValue] | None
     ) -> tuple[PollBody, dict[str, str]]:
-        """A run as its runner gets it, and what is to be noted of the runner."""
+        """The body of a run for its runner, and the fields to set for the runner."""
         session, active = get_session_id(run), self.runner_registry.poll_fields(snapshot.now_ms + ACTIVE_MS)
         self.runner_registry.cache_claim(snapshot.runner, claim, session, run.spec.timeout_ms)
         fields = {**active, f"{GIVEN_PREFIX}{run.id}": f"{session} 0 0"}
@@ -326,7 +333,7 @@ class PollDecider:
         if parameters is not None:
             body |= {"parameters": parameters, "prompt": parameters.get("prompt", body["prompt"])}
         if notes.type == RESUME_SESSION:
-            # Only a session that has begun can have been given another id.
+            # Only a session that has begun can have an id from its executor.
             body["session_id"] = self.session_store.read_fields(session).get("given_id") or session
         body["scope"] = notes.scope or None
         body["resolved_agent_blueprint"] = self._resolve_blueprint(notes, body, session)
@@ -340,7 +347,7 @@ class PollDecider:
         )
 
     def _read_hook_answer(self, hook: str) -> tuple[str | None, dict[str, JsonValue] | None]:
-        """What a start hook has answered: why the run must not begin, and the parameters that it is to begin with."""
+        """The answer of a start hook: why the run is blocked, or the parameters that it replaces."""
         try:
             run = self.run_queries.get(hook)
         except NotFound:
@@ -353,7 +360,7 @@ class PollDecider:
         return None, parameters if isinstance(parameters, dict) else None
 
     def hand_back(self, runner: str, claim: Claim) -> None:
-        """Nobody was there to take a run: it goes to somebody else, at no cost."""
+        """Release a run that could not be delivered; it costs no attempt."""
         self.runner_registry.drop_claim(runner, claim.id)
         self.runner_registry.set_fields(runner, **{f"{GIVEN_PREFIX}{claim.id}": ""})
         try:
@@ -361,44 +368,26 @@ class PollDecider:
         except (Unreachable, TryLater):
             raise
         except AgentqError:
-            return  # it has gone on without this attempt already
+            return  # the run has continued without this attempt
 
 
 def _parse_script_stamp(text: str) -> tuple[str, str]:
-    """A script that a runner was told to fetch, and how old it was then."""
+    """The name of a script that a runner was told to fetch, and its age at that time."""
     name, _, stamp = text.partition("|")
     return name, stamp
 
 
-def build_claimed_run(claim: Claim, snapshot: RunnerSnapshot) -> RunRecord:
-    """A run that was claimed this moment, as far as a runner is told of it."""
-    return RunRecord.model_construct(
-        id=claim.id,
-        spec=parse_spec(claim.spec, claim.lane),
-        state=State.CLAIMED,
-        worker=snapshot.runner,
-        fence=claim.fence,
-        submitted_at_ms=id_created_ms(claim.id),
-        claimed_at_ms=snapshot.now_ms,
-        started_at_ms=None,
-        finished_at_ms=None,
-        stop_at_ms=None,
-        outcome=None,
-        attempts=[],
-    )
-
-
 def parse_hook_answer(result: JsonValue) -> dict[str, JsonValue]:
-    """An answer as an object, if it is one, or JSON that is one; nothing if it cannot be understood."""
+    """A hook's answer as an object, or parsed from JSON; empty if it is neither."""
     if isinstance(result, str):
         try:
             result = from_json(result)
-        except ValueError:  # also of what is nested too deep
+        except ValueError:  # also if it is nested too deeply
             return {}
     return result if isinstance(result, dict) else {}
 
 
 def _build_stop_body(dialect: Dialect, due: list[GivenRun]) -> PollBody:
-    """What is to stop, in each spelling of the dialect; which of them a runner reads is its own affair."""
+    """A stop order in all formats of the dialect."""
     named = {"run": [each.run for each in due], "session": list(dict.fromkeys(each.session for each in due))}
     return {stop.key: named[stop.names] for stop in dialect.stops}

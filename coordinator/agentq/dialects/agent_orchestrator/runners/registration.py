@@ -1,10 +1,10 @@
-"""What a foreign runner says of itself when it registers, in any dialect, and the worker that it is to us.
+"""The registration of a runner in any dialect, and the worker identity that it becomes.
 
-Which fields tell the dialect, and what its id is made of, stands in dialect_table.py. A runner that lacks a part of its
-identity gets an id by chance, `rnr_` and 12 digits.
+Which fields identify the dialect and the runner is defined in dialect_table.py. A runner that lacks a part of its
+identity gets a random id, `rnr_` and 12 digits.
 
-A runner that cannot say more than its program lets it can still say it in its tags: `slots=4` that it takes four runs
-at a time, `queue=nightly` which queue it serves.
+A runner can use tags for settings that its program has no option for: `slots=4` takes four runs at a time,
+`queue=nightly` serves that queue.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ HOSTNAME_LABEL, PROJECT_LABEL, PROFILE_LABEL, TAG_LABEL_PREFIX, OWNS_LABEL_PREFI
     "owns.",
 )
 TYPE_LABEL = EXECUTOR_TYPE_LABEL
-"""The labels that foreign demands are about."""
+"""Labels for the demands of the dialects."""
 HOOKS_LABEL = "hooks"
-"""The label of those that have a start hook's answer applied."""
+"""The label of runners, which apply the answers of start hooks."""
 YES = "yes"
 SLOTS_TAG_PREFIX, QUEUE_TAG_PREFIX = "slots=", "queue="
-"""What tags begin with that say more."""
+"""Prefixes of tags that are settings."""
 PROCEDURAL, AUTONOMOUS = "procedural", "autonomous"
 IDENTITY_PARTS_MIN = 3
-"""Parts of an identity without which a runner has none: where it is, and what it executes with."""
+"""The first parts of an identity, which a runner needs for a stable id: its host, folder and executor."""
 TAGS_MAX = 32
 SLOTS_MAX = 1000
-"""Runs at a time of a runner that says no number: none of their programs has a limit."""
+"""Runs at a time of a runner that names no number; the runner programs have no limit."""
 
 _LABEL_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/+-]{0,127}")
 _PATH_PATTERN = re.compile(r"/[A-Za-z0-9_.@/+-]{0,120}")
@@ -53,12 +53,12 @@ _RUNNER_ID_PATTERN = re.compile(r"(lnch|rnr)_[0-9a-f]{12}")
 
 
 def is_runner_id(text: str) -> bool:
-    """Whether it has the form of an id that a runner gets here."""
+    """Whether a text has the format of a runner's id."""
     return _RUNNER_ID_PATTERN.fullmatch(text) is not None
 
 
 def make_label(text: str) -> str:
-    """Any text as the value of a label: itself where it can be, readable for a path, and else a digest."""
+    """Any text as a valid label value: unchanged if valid, readable for a path, otherwise a digest."""
     if _LABEL_PATTERN.fullmatch(text):
         return text
     if _PATH_PATTERN.fullmatch(text):
@@ -67,7 +67,7 @@ def make_label(text: str) -> str:
 
 
 class RunnerExecutor(BaseModel):
-    """What a runner of dialect C executes with."""
+    """The executor of a runner of dialect C."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -77,7 +77,7 @@ class RunnerExecutor(BaseModel):
 
 
 class OwnedAgent(BaseModel):
-    """An agent that a runner brings along, and nobody else has."""
+    """An agent that only this runner has."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -85,7 +85,7 @@ class OwnedAgent(BaseModel):
 
 
 class RunnerRegistration(BaseModel):
-    """The body of a registration, in the union of the dialects."""
+    """The body of a registration, with the fields of all dialects."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -102,7 +102,7 @@ class RunnerRegistration(BaseModel):
 
     @classmethod
     def read(cls, body: Any) -> RunnerRegistration:
-        """Read a body, or say in one sentence what is wrong with it."""
+        """Parse a body, or raise Invalid."""
         try:
             return cls.model_validate({} if body is None else body)
         except ValidationError as error:
@@ -110,12 +110,12 @@ class RunnerRegistration(BaseModel):
 
     @property
     def dialect(self) -> Dialect:
-        """Its dialect, known from the fields that it has."""
+        """The dialect, recognised by the fields of the body."""
         fields = self.model_dump(exclude_none=True)
         return match_registration(fields, fields.get("executor", {}))
 
     def runner_id(self) -> str:
-        """Its id: the same for the same identity, where it says all that its dialect makes one of."""
+        """The id: derived from the identity if it is complete, otherwise random."""
         parts = [self._identity_part(name) for name in self.dialect.identity_fields]
         if None in parts[:IDENTITY_PARTS_MIN]:
             return f"rnr_{secrets.token_hex(6)}"
@@ -129,7 +129,7 @@ class RunnerRegistration(BaseModel):
 
     @property
     def concurrency(self) -> int:
-        """How many runs it takes at a time: as many as there are, unless it says how many."""
+        """How many runs it takes at a time; without a limit unless a tag or field sets one."""
         slots_tag = next(
             (tag.removeprefix(SLOTS_TAG_PREFIX) for tag in self.tags if tag.startswith(SLOTS_TAG_PREFIX)), ""
         )
@@ -139,23 +139,23 @@ class RunnerRegistration(BaseModel):
 
     @property
     def requested_queues(self) -> tuple[str, ...]:
-        """The queues that it says it serves, in either way."""
+        """The queues named by tags and by the field."""
         return *(
             tag.removeprefix(QUEUE_TAG_PREFIX) for tag in self.tags if tag.startswith(QUEUE_TAG_PREFIX)
         ), *self.queues
 
     def with_default_queues(self, queues: tuple[str, ...]) -> RunnerRegistration:
-        """The same for these queues where it names none."""
+        """The registration with these queues if it names none."""
         return self if self.requested_queues or not queues else self.model_copy(update={"queues": queues})
 
     @property
     def is_procedural(self) -> bool:
-        """Whether it runs what is procedural, and nothing else."""
+        """Whether it executes only procedural agents."""
         kind = self.executor.type if self.executor is not None else None
         return PROCEDURAL in (kind, self.executor_type)
 
     def identity(self, runner: str) -> WorkerIdentity:
-        """The worker that it is."""
+        """The worker identity."""
         try:
             return WorkerIdentity(
                 id=runner,

@@ -1,9 +1,8 @@
-"""Foreign runners as workers of ours: who is registered, and the lease that is kept on behalf of each.
+"""The registry of runners. The server acts as a worker for each: it registers, renews the lease, claims and reports.
 
-A runner knows nothing of leases, epochs and fences: it has an id, and asks. So the server is a worker for it: it
-registers, sends heartbeats, claims and reports, with the same scripts. What it needs for that stands in Redis: the
-registration under the runner's own key, epoch and held runs under the worker's. Any server can serve the next request,
-and a restart of all of them is noticed by nobody. What is kept in the process only saves round trips.
+A runner knows no leases, epochs or fences: it has an id, and polls. The registration is stored under the runner's own
+key, its epoch and held runs under the worker's. So any server can serve the next request, and runners do not notice a
+restart of all servers. The cache in the process only saves round trips.
 """
 
 from __future__ import annotations
@@ -35,13 +34,14 @@ from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 
 LEASES_KEPT = 20_000
 ACTIVE_MS = 5_000
-"""A runner that polled so lately is alive; nobody takes its place."""
+"""A runner that polled within this time is alive, and cannot be replaced."""
 ARRIVAL_GRACE_MS = 3_000
-"""The same of one that has registered and is about to poll: two processes that start together are not both let in."""
+"""How long a runner counts as polling after its registration, so that of two processes started together only one is
+accepted."""
 ARRIVING_FIELD = "arriving_until_ms"
-"""The fact about a runner until when it counts as about to poll."""
+"""The field of a runner: until when it counts as about to poll."""
 LEFT_FIELD = "left_at_ms"
-"""The fact about a runner that it was told that it is deregistered."""
+"""The field of a runner: when it was told that it is deregistered."""
 
 
 class RunnerNotRegistered(NotFound):
@@ -49,11 +49,12 @@ class RunnerNotRegistered(NotFound):
 
 
 class DuplicateRunner(Refused):
-    """Another process with that identity polls at this very moment."""
+    """Another process with this identity polls now."""
 
     def __init__(self, runner: str, registration: RunnerRegistration, *, here: bool) -> None:
         self.here = here
-        """Whether it polls at this very server; another may be gone, which is known some seconds later."""
+        """Whether it polls at this server. The death of another server is detected only after some seconds, so the
+        caller retries."""
         super().__init__(f"A runner with this identity is at work already, as {runner}.")
         self.detail: dict[str, JsonValue] = {
             "error": "duplicate_runner",
@@ -67,7 +68,7 @@ class DuplicateRunner(Refused):
 
 
 class AgentNameCollision(Refused):
-    """Another runner has brought an agent of that name along."""
+    """Another runner has brought an agent of this name along."""
 
     def __init__(self, agent: str, runner: str) -> None:
         super().__init__(f"The agent {agent} is brought along by the runner {runner} already; give it another name.")
@@ -81,14 +82,14 @@ class AgentNameCollision(Refused):
 
 @dataclass(slots=True)
 class _CachedRunner:
-    """What this process remembers of a runner."""
+    """The cached lease and claims of a runner."""
 
     lease: WorkerLease
     body: str
     claims: dict[str, tuple[Claim, str]] = field(default_factory=dict)
-    """Runs that it was given here, each with its session."""
+    """Runs that this process gave it, each with its session."""
     timeouts_ms: dict[str, int] = field(default_factory=dict)
-    """For how long those of them may run that have a limit."""
+    """The timeouts of these runs."""
 
 
 class RunnerRegistry:
@@ -115,9 +116,10 @@ class RunnerRegistry:
     # ---- coming and going
 
     def register(self, registration: RunnerRegistration, token: str = "") -> str:
-        """Take a runner in; one that has the same identity and is gone has its place taken, runs and all.
+        """Register a runner. A runner with the same identity that no longer polls is replaced, and its runs are
+        released.
 
-        `token` is what it is bound to: only whoever shows that may speak for it, and take its place.
+        `token` binds the runner: only requests with that token may act for it or replace it.
         """
         runner = registration.runner_id()
         before = self._read_snapshot(runner)
@@ -156,7 +158,7 @@ class RunnerRegistry:
         return runner
 
     def _is_polling(self, snapshot: RunnerSnapshot) -> bool:
-        """Whether a process of this identity polls at this moment or is about to, at a server that is there."""
+        """Whether a process of this identity polls or is about to, at a server that is alive."""
         until_ms = max(int(snapshot.fields.get(name, 0)) for name in ("polls_until_ms", ARRIVING_FIELD))
         return (
             until_ms > snapshot.now_ms
@@ -165,11 +167,11 @@ class RunnerRegistry:
         )
 
     def poll_fields(self, at_ms: int) -> dict[str, str]:
-        """The facts about a runner that it polls, here, until then."""
+        """The fields of a runner that polls at this server until `at_ms`."""
         return {"polls_until_ms": str(at_ms), "polls_at": self.server_liveness.server}
 
     def _is_owned(self, snapshot: RunnerSnapshot) -> bool:
-        """Whether the token that a runner was registered with is still good; one without a token is somebody's, too."""
+        """Whether the registration's token is still valid. A registration without a token is owned, too."""
         token = snapshot.fields.get("token", "")
         if not token:
             return True
@@ -180,7 +182,7 @@ class RunnerRegistry:
         return expires_at_ms is None or expires_at_ms > snapshot.now_ms
 
     def _check_agents(self, agents: Iterable[str], runner: str) -> None:
-        """Refuse agents that another runner, which is there, has brought along."""
+        """Refuse agents that another registered runner has brought along."""
         for agent in agents:
             owner = self.blueprints.find_owner(agent)
             snapshot = self._read_snapshot(owner) if owner is not None and owner != runner else None
@@ -193,7 +195,7 @@ class RunnerRegistry:
                 replace_worker(self.store, partition, before.runner, epoch, "its runner was started again")
 
     def deregister(self, runner: str) -> None:
-        """The runner itself goes: what it holds is released, and it is known no longer."""
+        """Deregister a runner at its own request: its runs are released, and its record is deleted."""
         snapshot = self.get_snapshot(runner)
         lease = self.lease(snapshot)
         lease.deregister()
@@ -202,19 +204,20 @@ class RunnerRegistry:
         self._cache.pop(runner, None)
 
     def mark_deregistered(self, runner: str) -> None:
-        """Somebody else wants it gone: it gets no more runs, and is told with its next poll."""
+        """Deregister a runner at another client's request: it gets no more runs, and is told with its next poll."""
         snapshot = self.get_snapshot(runner)
         self.set_fields(runner, deregistered=str(snapshot.now_ms))
 
     def finish_deregistration(self, snapshot: RunnerSnapshot) -> None:
-        """It is told so at this moment: it is listed no longer, and is no worker once it holds nothing."""
+        """Record that the runner is being told now: it is no longer listed, and leaves as a worker once it holds
+        nothing."""
         if LEFT_FIELD not in snapshot.fields:
             self.set_fields(snapshot.runner, **{LEFT_FIELD: str(snapshot.now_ms)})
         if snapshot.is_registered and not snapshot.held_runs:
             self.lease(snapshot).deregister()
 
     def list_runners(self) -> list[tuple[WorkerRecord, RunnerRegistration, Mapping[str, str]]]:
-        """The foreign runners among the workers."""
+        """The registered runners, with their worker records and fields."""
         found = []
         for worker in self.run_queries.workers():
             if worker.partition == 0 and "runner" in worker.identity.about:
@@ -226,21 +229,21 @@ class RunnerRegistry:
     # ---- what is known
 
     def get_snapshot(self, runner: str) -> RunnerSnapshot:
-        """All that is known of a runner."""
+        """The snapshot of a runner; raises RunnerNotRegistered (401) for a request by the runner itself."""
         found = self._read_snapshot(runner)
         if found is None:
             raise RunnerNotRegistered("Runner not registered")
         return found
 
     def find_snapshot(self, runner: str) -> RunnerSnapshot:
-        """The same, where what is asked for is the runner and not asked by it."""
+        """The snapshot of a runner; raises NotFound (404) for a request about the runner."""
         found = self._read_snapshot(runner)
         if found is None:
             raise NotFound("Runner not found")
         return found
 
     def read_snapshots(self, runners: Sequence[str]) -> list[RunnerSnapshot | None]:
-        """All that is known of several, together."""
+        """The snapshots of several runners, in one round trip."""
         replies = self.store.call_together("dialect/get_runners", ((each, runners) for each in self.store.partitions()))
         return [
             parse_snapshot(runner, of_it, self.home_partition(runner))
@@ -251,20 +254,20 @@ class RunnerRegistry:
         return self.read_snapshots([runner])[0]
 
     def home_partition(self, runner: str) -> int:
-        """The partition that a runner's own key lives in."""
+        """The partition of a runner's own key."""
         return crc32(runner.encode()) % self.store.keyspace.partitions
 
     def set_fields(self, runner: str, /, **fields: str) -> None:
-        """Keep facts about a runner; an empty one goes."""
+        """Set fields of a runner; an empty value deletes the field."""
         self.set_fields_batch([(runner, fields)])
 
     def set_fields_batch(self, changes: Sequence[tuple[str, Mapping[str, str]]]) -> None:
-        """The same of several, together."""
+        """Set fields of several runners, in one round trip."""
         rows: dict[int, list[CommandArgument]] = {}
         for runner, fields in changes:
             for fact in fields.items():
                 rows.setdefault(self.home_partition(runner), []).extend((runner, *fact))
-        # There is nothing that it refuses.
+        # The script has no refusals.
         self.store.call_together(
             "dialect/set_fields",
             ((home, ("runner", FOREIGN_RUNNER_MS, *arguments)) for home, arguments in rows.items()),
@@ -273,16 +276,16 @@ class RunnerRegistry:
     # ---- acting for it
 
     def cached_identity(self, runner: str) -> WorkerIdentity | None:
-        """The worker that a runner is which has been looked at here."""
+        """The worker identity of a runner, if it is cached."""
         cached = self._cache.get(runner)
         return cached.lease.identity if cached is not None else None
 
     def get_identity(self, snapshot: RunnerSnapshot) -> WorkerIdentity:
-        """The worker that a runner is."""
+        """The worker identity of a runner."""
         return self._get_cached(snapshot).lease.identity
 
     def lease(self, snapshot: RunnerSnapshot) -> WorkerLease:
-        """The lease that is kept for a runner. One that was lost begins anew: a runner that asks is never refused."""
+        """The lease of a runner. A lost lease is registered again, because a runner that polls is never refused."""
         lease = self._get_cached(snapshot).lease
         if not snapshot.is_registered:
             self._register_again(lease, snapshot.runner)
@@ -303,20 +306,20 @@ class RunnerRegistry:
         try:
             lease.register()
         except Duplicate:
-            # Another server was faster; its registration is as good.
+            # Another server registered it first; that registration is used.
             snapshot = self.get_snapshot(runner)
             if not snapshot.is_registered:
                 raise
             lease.go_on(snapshot.epochs)
 
     def needs_renewal(self, snapshot: RunnerSnapshot) -> bool:
-        """Whether enough of a lease is gone to renew it with whatever shows that the runner is alive."""
+        """Whether a quarter of the lease has passed, so that any sign of life renews it."""
         return snapshot.lease_until_ms - snapshot.now_ms < self._settings.lease_ms * 3 // 4
 
     def renew_lease(self, snapshot: RunnerSnapshot) -> None:
-        """Renew the lease of a runner: it was heard of. It names nothing, so all that it holds is named for it."""
+        """Renew the lease of a runner and of all runs that it holds."""
         if LEFT_FIELD in snapshot.fields:
-            return  # what it still holds goes to others when its lease has run out
+            return  # its runs go to other runners when the lease has expired
         lease = self.lease(snapshot)
         held = [hold.claim for hold in snapshot.held_runs]
         try:
@@ -326,14 +329,14 @@ class RunnerRegistry:
             return
         if any(order.order == "hurry" for order in reply.orders):
             for claim in held:
-                with suppress(Refused, NotFound):  # it has left this runner's hands by itself
+                with suppress(Refused, NotFound):  # the runner no longer holds it
                     self.run_verbs.release(claim, "its runner is to leave")
         if reply.orders:
-            # What there is to be told of is read from the runs themselves, as often as it takes.
+            # Acknowledged: stop orders are read from the runs themselves with each poll.
             lease.heartbeat(held, reply.orders)
 
     def find_claim(self, runner: str, run: str) -> Claim | None:
-        """The present attempt of a run, if this runner holds it."""
+        """The current attempt of a run, if this runner holds it."""
         cached = self.cached_claim(runner, run)
         if cached is not None:
             return cached
@@ -341,17 +344,17 @@ class RunnerRegistry:
         return Claim(run, str(fields).split(" ")[0], "", "") if fields else None
 
     def cached_claim(self, runner: str, run: str) -> Claim | None:
-        """The attempt that the runner was given here, if it was."""
+        """The cached attempt of a run."""
         found = self.cached_claim_and_session(runner, run)
         return found[0] if found is not None else None
 
     def cached_claim_and_session(self, runner: str, run: str) -> tuple[Claim, str] | None:
-        """The same, and its session."""
+        """The cached attempt of a run, and its session."""
         cached = self._cache.get(runner)
         return cached.claims.get(run) if cached is not None else None
 
     def claim_batch(self, snapshots: Sequence[RunnerSnapshot]) -> list[list[Claim] | AgentqError]:
-        """A run for each of these runners, in the only partition; or why there is none."""
+        """Claim a run for each of these runners, in the only partition; for each, the claims or the error."""
         leases = [self.lease(snapshot) for snapshot in snapshots]
         before = [lease.lanes(0) for lease in leases]
         replies = self.store.call_together("worker/claim", [(0, lease.claiming(1)) for lease in leases])
@@ -359,14 +362,14 @@ class RunnerRegistry:
         for lease, lanes, reply in zip(leases, before, replies, strict=True):
             try:
                 claims = lease.claimed(reply)
-                # A lane that was opened since the last call is tried at once.
+                # A lane that is new since the last call is tried at once.
                 found.append(claims if claims or lease.lanes(0) == lanes else lease.claim(1))
             except AgentqError as refused:
                 found.append(refused)
         return found
 
     def cache_claim(self, runner: str, claim: Claim, session: str, timeout_ms: int | None = None) -> None:
-        """Keep a claim at hand for what the runner is about to say of it, and for how long the run may run."""
+        """Cache a claim and its timeout for the reports of the runner."""
         cached = self._cache.get(runner)
         if cached is None:
             return
@@ -375,12 +378,12 @@ class RunnerRegistry:
             cached.timeouts_ms[claim.id] = timeout_ms
 
     def cached_timeouts_ms(self, runner: str) -> Mapping[str, int]:
-        """For how long the runs may run that the runner was given here, of those that have a limit."""
+        """The timeouts of the cached runs of a runner."""
         cached = self._cache.get(runner)
         return dict(cached.timeouts_ms) if cached is not None else {}
 
     def drop_claim(self, runner: str, run: str) -> str | None:
-        """It is at hand no longer; its session, if it was."""
+        """Remove a claim from the cache; returns its session, if it was cached."""
         cached = self._cache.get(runner)
         if cached is None:
             return None

@@ -1,7 +1,7 @@
-"""What runners report of runs: begun, done, failed, stopped; always for the attempt that this runner holds.
+"""Handles reports of runners about runs: started, completed, failed, stopped; for the attempt that the runner holds.
 
-A report about a run that the runner does not hold any more is taken without a word and changes nothing: refused, their
-programs would go on with the process. Whatever still runs there is stopped with the next poll.
+A report about a run that the runner no longer holds is accepted and changes nothing: if it were refused, the runner
+programs would continue with the process. The next poll orders the runner to stop what still runs.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from agentq.dialects.agent_orchestrator.sessions.progress_events import Progress
 from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStore
 
 UNREPORTED_END_MS = 60_000
-"""How long a runner may take to report a run that its executor has said to be over."""
+"""How long a runner may take to report a run that its executor has finished."""
 RAN_TOO_LONG = Outcome(class_=OutcomeClass.TIMEOUT, error="It ran longer than it may.")
 SHUTDOWN_SIGNAL = "shutdown"
-"""The signal of a runner that ends its sessions because it leaves."""
+"""The signal in the reports of a runner that shuts down."""
 
 IDLE_STATUS = "idle"
-"""What a report calls a session whose process waits for its next turn."""
+"""The status of a session whose process waits for its next turn."""
 
 
 class RunReport(NamedTuple):
-    """A report: of which runner, of which run, and for one that is done, of its session."""
+    """A report: its runner and run, and for a completed run the status of its session."""
 
     runner: str
     run: str
@@ -47,7 +47,7 @@ class RunReport(NamedTuple):
 
 
 REPORTS_PER_BATCH = 100
-"""Reports that share one call, at the most."""
+"""The most reports that share one call."""
 ReportAction = Callable[[Claim], object]
 
 
@@ -56,7 +56,7 @@ class RunNotFound(NotFound):
 
 
 class RunReports:
-    """Takes what runners report."""
+    """Handles the reports of runners."""
 
     def __init__(self, runner_registry: RunnerRegistry, session_store: DialectSessionStore) -> None:
         self.runner_registry = runner_registry
@@ -65,9 +65,9 @@ class RunReports:
         self.run_queries = runner_registry.run_queries
 
     def started(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
-        """Take reports of runs whose processes have begun, in one round trip; for each, why it is refused.
+        """Handle reports that processes have begun, in one round trip; for each, the error or None.
 
-        A report whose claim is not cached here, or is out of date, is taken by itself.
+        A report whose claim is not cached here, or is out of date, is handled by itself.
         """
         claims = [self.runner_registry.cached_claim(each.runner, each.run) for each in reports]
         refusals = iter(self.run_verbs.start([claim for claim in claims if claim is not None]))
@@ -89,16 +89,16 @@ class RunReports:
         if claim is None or not self._report(
             report.runner, claim, lambda held: _raise_refusal(self.run_verbs.start([held]))
         ):
-            # It runs there all the same: noted as given, it is stopped with the next poll.
+            # The process runs all the same: recorded as given, it is stopped with the next poll.
             session = get_session_id(self._get_run(report.run))
             self.runner_registry.set_fields(report.runner, **{f"{GIVEN_PREFIX}{report.run}": f"{session} 0 0"})
             return
         self._record_progress(self._progress(report.runner, claim, "run_start"))
 
     def completed(self, reports: Sequence[RunReport]) -> list[AgentqError | None]:
-        """Take reports of runs that are done, in a few round trips; for each, why it is refused.
+        """Handle reports of completed runs, in a few round trips; for each, the error or None.
 
-        A report whose claim is not cached here or is out of date, or whose session is idle, is taken by itself.
+        A report whose claim is not cached here or is out of date, or whose session is idle, is handled by itself.
         """
         claims = [
             self.runner_registry.cached_claim(each.runner, each.run) if each.status != IDLE_STATUS else None
@@ -137,7 +137,7 @@ class RunReports:
             self._record_progress(self._progress(report.runner, claim, "run_completed", session))
 
     def failed(self, runner: str, run_id: str, error: str) -> None:
-        """A run's process failed."""
+        """Handle a report that a process failed."""
         claim, _ = self._take_ended_claim(runner, run_id)
         if claim is None:
             return
@@ -145,7 +145,8 @@ class RunReports:
         self._report(runner, claim, lambda held: self.run_verbs.fail(held, outcome))
 
     def stopped(self, runner: str, run_id: str, signal: str) -> None:
-        """A run's process was stopped. Where that was ordered the run ends; where not, it goes to another runner."""
+        """Handle a report that a process was stopped. If the stop was ordered the run ends; otherwise it goes to
+        another runner."""
         claim, _ = self._take_ended_claim(runner, run_id)
         if claim is None:
             return
@@ -153,9 +154,8 @@ class RunReports:
         self._report(runner, claim, lambda held: self.run_verbs.release(held, why))
 
     def end_overdue(self, snapshot: RunnerSnapshot) -> None:
-        """End what runs longer than it may, since runners have no timeouts of their own; and what its executor has said
-        to be over, where the runner's word of that was lost.
-        """
+        """End runs that have exceeded their timeout, since runners have no timeouts; and complete runs that their
+        executor has finished, where the runner's report was lost."""
         for hold in snapshot.held_runs:
             if hold.state != State.RUNNING:
                 continue
@@ -177,7 +177,7 @@ class RunReports:
     # ---- what the server tells of them
 
     def _progress(self, runner: str, claim: Claim, step: ProgressStep, session: str = "") -> ProgressEvent | None:
-        """What is told of an attempt where its runner's dialect has the server tell it."""
+        """The progress event for an attempt, if in the runner's dialect the server sends it."""
         identity = self.runner_registry.cached_identity(runner) or self.runner_registry.get_identity(
             self.runner_registry.get_snapshot(runner)
         )
@@ -195,7 +195,8 @@ class RunReports:
     # ---- for whom
 
     def _find_claim(self, runner: str, run_id: str) -> Claim | None:
-        """The attempt of a run that a runner holds; None if it holds none, though both are known."""
+        """The attempt of a run that a runner holds; None if it holds none. Raises if the runner or the run is
+        unknown."""
         try:
             check_run_id(run_id)
         except Invalid:
@@ -208,7 +209,8 @@ class RunReports:
         return claim
 
     def _take_ended_claim(self, runner: str, run_id: str) -> tuple[Claim | None, str]:
-        """The same, and the session, for a report after which nothing of the run is there any more."""
+        """The attempt and session of a run whose process has ended; clears what was recorded about it for the
+        runner."""
         claim = self._find_claim(runner, run_id)
         session = self.runner_registry.drop_claim(runner, run_id) or (
             get_session_id(self._get_run(run_id)) if claim is not None else ""
@@ -223,7 +225,8 @@ class RunReports:
             raise RunNotFound("Run not found") from None
 
     def _report(self, runner: str, claim: Claim, action: ReportAction) -> bool:
-        """Report it; false where the run has gone on without this attempt, which is nothing to tell the runner."""
+        """Report for the current attempt; false if the run has continued without this runner, which the runner is not
+        told."""
         try:
             action(claim)
         except Fenced:
@@ -231,7 +234,7 @@ class RunReports:
             present = self.runner_registry.find_claim(runner, claim.id)
             if present is None or present.fence == claim.fence:
                 return False
-            # What was at hand here was an earlier attempt; another server gave the runner this one.
+            # The cached claim was an earlier attempt; another server gave the runner this one.
             return self._report(runner, present, action)
         except (Stopping, WrongState):
             return True
@@ -239,7 +242,7 @@ class RunReports:
 
 
 def _build_outcome(result: JsonValue) -> Outcome:
-    """How a run ended, with what its executor told of it."""
+    """The outcome of a run, with the result that its executor sent."""
     text = result[-TAIL_CHARACTERS:] if isinstance(result, str) else None
     try:
         return Outcome(result=result, tail=text)
@@ -248,7 +251,7 @@ def _build_outcome(result: JsonValue) -> Outcome:
 
 
 def _catch_refusal(report: Callable[[], None]) -> AgentqError | None:
-    """Why something is refused; None if it is not."""
+    """Call `action`; returns the error that it raises."""
     try:
         report()
     except AgentqError as refused:
@@ -257,6 +260,6 @@ def _catch_refusal(report: Callable[[], None]) -> AgentqError | None:
 
 
 def _raise_refusal(refusals: list[AgentqError | None]) -> None:
-    """Raise what was refused of one run."""
+    """Raise the refusal of a call for one run."""
     if refusals[0] is not None:
         raise refusals[0]

@@ -1,4 +1,4 @@
-"""What foreign runners call: `/runner/*` and `/runners`."""
+"""Routes for runners: `/runner/*` and `/runners`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def get_services(connection: HTTPConnection) -> DialectServices:
 
 
 async def read_fields(request: Request) -> Fields:
-    """The body of a request: a JSON object, or nothing."""
+    """The body of a request: a JSON object; empty if there is none."""
     body = await request.body()
     value = parse_json(body) if body.strip() else {}
     if not isinstance(value, dict):
@@ -56,7 +56,7 @@ async def read_fields(request: Request) -> Fields:
 
 
 def read_runner_id(fields: Fields) -> str:
-    """Whose report it is."""
+    """The id of the runner that sends a report."""
     runner = fields.get("runner_id")
     if not isinstance(runner, str) or not runner:
         raise Invalid("runner_id: the id that the registration was answered with.")
@@ -64,7 +64,7 @@ def read_runner_id(fields: Fields) -> str:
 
 
 def _check_runner_id(runner: str) -> str:
-    """Refuse what is no runner's id before it becomes part of a key."""
+    """Refuse an invalid runner id before it becomes part of a key."""
     if not is_runner_id(runner):
         raise RunnerNotRegistered("Runner not registered")
     return runner
@@ -78,7 +78,7 @@ def _get_text(fields: Fields, name: str, default: str = "") -> str:
 async def _check_runner_token(
     services: DialectServices, service: ServerService, caller: Principal, runner: str
 ) -> None:
-    """Refuse a runner's token that is not this runner's."""
+    """Refuse a token that is bound to another runner."""
     if caller.bound is not None:
         check_owner(caller, await service.call_in_thread(services.runner_registry.get_snapshot, runner))
 
@@ -90,7 +90,7 @@ def check_owner(caller: Principal, snapshot: RunnerSnapshot) -> None:
 
 @router.post("/runner/register", summary="Register a runner, in any dialect")
 async def register_runner(request: Request, caller: RunnerPrincipal) -> Response:
-    """An empty body is a registration, too. The same identity gets the same id, where its dialect has one."""
+    """An empty body is a valid registration. The same identity gets the same id, if its dialect defines one."""
     services, service = get_services(request), get_service(request)
     registration = RunnerRegistration.read(await read_fields(request)).with_default_queues(caller.queues)
     for queue in registration.requested_queues:
@@ -111,7 +111,8 @@ async def register_runner(request: Request, caller: RunnerPrincipal) -> Response
 async def _register_when_free(
     services: DialectServices, service: ServerService, registration: RunnerRegistration, token: str
 ) -> str:
-    """Take a runner in. One whose predecessor polls at another server waits until that one is known to be there."""
+    """Register a runner. If a process with its identity polls at another server, wait until that server is known to be
+    alive."""
     until_ms = monotonic_ms() + LIVENESS_TIMEOUT_MS + LIVENESS_INTERVAL_MS
     while True:
         try:
@@ -129,11 +130,12 @@ def _trim_seconds(seconds: float) -> float:
 
 @router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
 async def poll_runs(request: Request, caller: PollPrincipal, runner_id: str) -> Response:
-    """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
+    """One of these: a run, runs or sessions to stop, scripts to fetch, or that the runner was deregistered. Or 204
+    without a body."""
     services = get_services(request)
     if services.waiting_polls.contains(_check_runner_id(runner_id)):
-        # Its poll that is under way ends with this one, so that nobody else may send it.
-        with suppress(Unreachable, TryLater):  # a poll is never answered that
+        # This poll ends the runner's poll under way, so that only the runner's own token may send it.
+        with suppress(Unreachable, TryLater):  # a poll is never answered with an outage
             await _check_runner_token(services, get_service(request), caller, runner_id)
 
     def owns(token: str) -> bool:
@@ -146,7 +148,7 @@ async def poll_runs(request: Request, caller: PollPrincipal, runner_id: str) -> 
 
 @router.post("/runner/heartbeat", summary="Say that a runner is alive")
 async def receive_heartbeat(request: Request, caller: RunnerPrincipal) -> Response:
-    """Renews the lease of everything that it holds."""
+    """Renews the lease of the runner and of its runs."""
     services, service = get_services(request), get_service(request)
     runner = read_runner_id(await read_fields(request))
 
@@ -207,7 +209,7 @@ async def report_exited(request: Request, caller: ReportPrincipal, session_id: s
 async def _take_report(
     request: Request, caller: Principal, report: Callable[[str, Fields], Awaitable[None]]
 ) -> Response:
-    """Take a report; through an outage of the store it is held, since it is not sent again."""
+    """Handle a report; it is held through an outage of the store, since the runner does not repeat it."""
     services, service = get_services(request), get_service(request)
     fields = await read_fields(request)
     runner = read_runner_id(fields)
@@ -222,7 +224,7 @@ async def _take_report(
 
 @router.get("/runners", summary="List foreign runners")
 async def list_runners(request: Request, caller: Annotated[Principal, require_scope("read")]) -> Response:  # noqa: ARG001
-    """Those that are registered and have not been declared lost."""
+    """Runners that are registered and not declared lost."""
     services, service = get_services(request), get_service(request)
     return responses.json_response({"runners": await service.call_in_thread(_describe_runners, services)})
 
@@ -258,7 +260,8 @@ async def deregister_runner(
     runner_id: str,
     self_: Annotated[bool, Query(alias="self", description="It is the runner itself that leaves.")] = False,
 ) -> Response:
-    """By itself it is gone at once, and what it holds goes to others. By others it is told so with its next poll."""
+    """With `self` the runner is deregistered at once, and its runs go to others. Otherwise it is told with its next
+    poll."""
     services, service = get_services(request), get_service(request)
     if not is_runner_id(runner_id):
         raise NotFound("Runner not found")

@@ -1,7 +1,7 @@
-"""Whether the server that holds a runner's poll is still there: after `kill -9` its note of that poll means nothing.
+"""Tracks which servers are alive, so that the record of a poll held by a killed server is ignored.
 
-Each server says so with a key that lives for some seconds, once a second as long as it holds polls. The process of a
-runner that polls at a server which is gone is refused at the next one, and registers again: it is let in.
+While a server holds polls it sets a key with a short lifetime once a second. A runner process whose identity polls at a
+dead server is allowed to register again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from agentq.server.thread_pool import CallInThread
 
 LIVENESS_INTERVAL_MS = 1000
 LIVENESS_TIMEOUT_MS = 4000
-"""How long a server counts as there after it last said so: several beats, one of which may be slow."""
+"""How long a server counts as alive after its last announcement: several intervals, one of which may be slow."""
 LIVENESS_PARTITION = 0
 
 
 class ServerLiveness:
-    """Says that this server is there, and tells whether another is."""
+    """Announces this server, and checks others."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
@@ -32,7 +32,7 @@ class ServerLiveness:
         self._task: asyncio.Task[None] | None = None
 
     def announce(self) -> None:
-        """Say that this server is there, unless it has just been said."""
+        """Announce this server, at most once per interval."""
         if monotonic_ms() - self._announced_at_ms >= LIVENESS_INTERVAL_MS:
             self.store.call(
                 "dialect/set_fields", LIVENESS_PARTITION, "runner", LIVENESS_TIMEOUT_MS, self.server, "here", "1"
@@ -40,7 +40,7 @@ class ServerLiveness:
             self._announced_at_ms = monotonic_ms()
 
     def is_alive(self, server: str) -> bool:
-        """Whether a server was there some seconds ago. This one always is."""
+        """Whether a server has announced itself recently. This server always counts as alive."""
         if server == self.server:
             return True
         return bool(
@@ -48,22 +48,22 @@ class ServerLiveness:
         )
 
     async def begin_poll(self, call_in_thread: CallInThread) -> None:
-        """A poll begins to be held here."""
+        """Count a poll that is held here, and announce the server while there are any."""
         self._polls_held += 1
         if self._task is None:
             self._task = asyncio.create_task(self._announce_periodically(call_in_thread))
-        with suppress(AgentqError):  # the store is away, and with it every note
+        with suppress(AgentqError):  # the store is away, and so are the records of polls
             await call_in_thread(self.announce)
 
     def end_poll(self) -> None:
-        """A poll has ended."""
+        """Count the end of a poll."""
         self._polls_held -= 1
 
     async def _announce_periodically(self, call_in_thread: CallInThread) -> None:
         try:
             while self._polls_held:
                 await asyncio.sleep(LIVENESS_INTERVAL_MS / 1000)
-                with suppress(AgentqError):  # said again a second later
+                with suppress(AgentqError):  # announced again a second later
                     await call_in_thread(self.announce)
         finally:
             self._task = None

@@ -1,4 +1,4 @@
-"""What the store knows of a foreign runner at one moment, read from the replies of one script."""
+"""The state of a runner at one moment, parsed from the replies of one script."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from agentq.coordinator.model.ids import id_created_ms
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import parse_spec
+from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import Claim
 from agentq.dialects.agent_orchestrator.dialect_table import Dialect
 from agentq.dialects.agent_orchestrator.runners.registration import RunnerRegistration
 
 HEAD_LENGTH = 6
-"""Values of the script's reply before the fields."""
+"""Values in the script's reply before the fields."""
 CACHED_REGISTRATIONS = 5_000
 GIVEN_PREFIX = "run:"
-"""What the fields begin with that name the runs a runner was given and has not reported the end of."""
+"""Prefix of the fields that name the runs which a runner was given and has not reported as ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +35,18 @@ class HeldRun:
 
 @dataclass(frozen=True, slots=True)
 class GivenRun:
-    """A run that a runner was given; its process may be there, whatever has become of the run."""
+    """A run that a runner was given; its process may still exist, whatever the state of the run."""
 
     run: str
     session: str
     stop_ordered_at_ms: int
-    """When the runner was last told to stop it; 0 if never."""
+    """When the runner was last ordered to stop it; 0 if never."""
     stops_ordered: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSnapshot:
-    """Everything that the store knows of a runner, at one moment."""
+    """The state of a runner in the store, at one moment."""
 
     runner: str
     now_ms: int
@@ -50,12 +54,12 @@ class RunnerSnapshot:
     fields: Mapping[str, str]
     epochs: tuple[str, ...]
     is_registered: bool
-    """Whether it is a worker, in every partition, that nobody has declared lost."""
+    """Whether it is a worker in every partition, and not declared lost."""
     is_draining: bool
-    """Whether it is to take no more runs, and to leave when it has none."""
+    """Whether it gets no more runs, and leaves when it has none."""
     lease_until_ms: int
     blueprints_revision: str
-    """The revision of the shelf."""
+    """The revision of the blueprints."""
     held_runs: tuple[HeldRun, ...] = ()
     given_runs: tuple[GivenRun, ...] = ()
 
@@ -65,12 +69,13 @@ class RunnerSnapshot:
 
     @property
     def is_deregistered(self) -> bool:
-        """Whether somebody else has deregistered it, and it is to be told."""
+        """Whether another client has deregistered it, and it is to be told."""
         return "deregistered" in self.fields
 
 
 def parse_snapshot(runner: str, replies: Sequence[Any], home: int) -> RunnerSnapshot | None:
-    """A runner as the partitions tell of it, of which one is its own; None if nobody knows it."""
+    """The snapshot of a runner from the replies of all partitions, of which `home` has its fields; None if it is
+    unknown."""
     home_reply = replies[home]
     fields = dict(_pair_fields(home_reply[HEAD_LENGTH : HEAD_LENGTH + 2 * home_reply[HEAD_LENGTH - 1]]))
     if "body" not in fields:
@@ -95,7 +100,7 @@ def parse_snapshot(runner: str, replies: Sequence[Any], home: int) -> RunnerSnap
 
 @lru_cache(maxsize=CACHED_REGISTRATIONS)
 def _parse_registration(body: str) -> RunnerRegistration:
-    """The same words come with each of a runner's polls."""
+    """Cached, since each poll of a runner reads the same text."""
     return RunnerRegistration.model_validate_json(body)
 
 
@@ -118,3 +123,21 @@ def _parse_given_runs(fields: Mapping[str, str]) -> list[GivenRun]:
             session, ordered_at_ms, times = value.split(" ")
             found.append(GivenRun(name.removeprefix(GIVEN_PREFIX), session, int(ordered_at_ms), int(times)))
     return found
+
+
+def build_claimed_run(claim: Claim, snapshot: RunnerSnapshot) -> RunRecord:
+    """The record of a run that was claimed now, with the fields that a runner needs."""
+    return RunRecord.model_construct(
+        id=claim.id,
+        spec=parse_spec(claim.spec, claim.lane),
+        state=State.CLAIMED,
+        worker=snapshot.runner,
+        fence=claim.fence,
+        submitted_at_ms=id_created_ms(claim.id),
+        claimed_at_ms=snapshot.now_ms,
+        started_at_ms=None,
+        finished_at_ms=None,
+        stop_at_ms=None,
+        outcome=None,
+        attempts=[],
+    )

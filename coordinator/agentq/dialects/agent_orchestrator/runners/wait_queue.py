@@ -1,9 +1,8 @@
-"""Where runners wait for something to come: each run that becomes pending wakes one of those that may take it.
+"""The queue of waiting polls: each run that becomes pending wakes one runner that can take it.
 
-A poller that waits is a place in a line and a future; it costs nothing until it is called. One task follows the tides:
-a run that becomes pending calls the first in the line that serves its lane, a stop that is ordered or a run that ends
-calls the runner that holds it; a script that has changed, and what is not known, calls everybody. Whoever is called and
-does not come passes the call on.
+A waiting poll costs an entry and a future. One task follows the events: a run that becomes pending wakes the first poll
+that serves its lane; a stop order, or the end of a run, wakes the runner that holds it; a changed script, or a gap in
+the events, wakes all. A poll that was woken for a lane and ends without claiming wakes the next one.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from agentq.server.events.hub import EventHub
 from agentq.server.thread_pool import CallInThread
 
 EVENT_CAPACITY = 5000
-"""Events that may wait to be looked at; past them everybody is called."""
+"""Events that may be queued; if there are more, all polls are woken."""
 SERVES_CACHE_MAX = 50_000
-"""Answers to whether somebody serves a lane that are remembered."""
+"""Cached answers to whether a runner serves a lane."""
 WATCH_TIMEOUT_S = 3600.0
 BATCH_WINDOW_S = 0.002
-"""Where nobody waits, events are looked at together: whoever comes looks for themselves first."""
+"""While no poll waits, events are handled together: a new poll reads the store itself."""
 RUNS_PER_CALL = 500
 
 
@@ -39,18 +38,18 @@ log = logging.getLogger("agentq.server")
 
 
 class WaitingPoll:
-    """One runner that waits."""
+    """A poll that waits."""
 
     __slots__ = ("_wakeup", "identity", "runner", "superseded", "woken_for")
 
     def __init__(self, runner: str) -> None:
         self.runner = runner
         self.identity: WorkerIdentity | None = None
-        """The worker that it is; None until that was looked up."""
+        """The worker identity of the runner; None until it was read."""
         self.woken_for = ""
-        """The lane that it was called for, or `*` for anything; empty if it was not."""
+        """The lane that it was woken for, or `*` for anything; empty if it was not woken."""
         self.superseded = False
-        """The runner polls anew: this poll is of nobody any more."""
+        """A newer poll of the same runner has replaced this one."""
         self._wakeup: asyncio.Future[None] | None = None
 
     @property
@@ -58,7 +57,7 @@ class WaitingPoll:
         return self._wakeup is not None
 
     async def wait(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
-        """Wait to be called, or for one of the others; whether it was called."""
+        """Wait to be woken or for one of the other futures; whether it was woken."""
         if not (self.woken_for or self.superseded or any(other.done() for other in others)):
             self._wakeup = asyncio.get_running_loop().create_future()
             try:
@@ -77,7 +76,7 @@ class WaitingPoll:
 
 
 class PollWaitQueue(EventFollower):
-    """Everybody who waits in this process. To be used on its loop alone."""
+    """The waiting polls of this process. Use it on the server's loop only."""
 
     def __init__(self, store: NamespaceStore, event_hub: EventHub, call_in_thread: CallInThread) -> None:
         self.store = store
@@ -87,7 +86,7 @@ class PollWaitQueue(EventFollower):
 
     @contextmanager
     def enter(self, runner: str) -> Iterator[WaitingPoll]:
-        """Stand in the line. A second poll of the same runner takes the place of the first."""
+        """Add a poll to the queue. A second poll of the same runner replaces the first."""
         before = self._polls.pop(runner, None)
         if before is not None:
             before.superseded = True
@@ -102,11 +101,11 @@ class PollWaitQueue(EventFollower):
                 self.wake_for_lane(poll.woken_for)
 
     def contains(self, runner: str) -> bool:
-        """Whether a runner stands in the line."""
+        """Whether a poll of this runner waits."""
         return runner in self._polls
 
     def wake_for_lane(self, lane: str) -> None:
-        """A run waits in a lane: call the first that serves it and has not been called."""
+        """Wake the first poll that serves the lane and was not woken yet."""
         for poll in self._polls.values():
             if poll.identity is None:
                 poll.wake("*")
@@ -116,13 +115,13 @@ class PollWaitQueue(EventFollower):
                 return
 
     def wake_runner(self, runner: str) -> None:
-        """There is something to tell this runner."""
+        """Wake the poll of this runner."""
         poll = self._polls.get(runner)
         if poll is not None:
             poll.wake("*")
 
     def wake_all(self) -> None:
-        """Something has happened, and nobody knows what."""
+        """Wake all polls, because an unknown change has happened."""
         for poll in list(self._polls.values()):
             poll.wake("*")
 
@@ -135,7 +134,7 @@ class PollWaitQueue(EventFollower):
         return known
 
     def forget_lanes(self, runner: str) -> None:
-        """A runner has changed."""
+        """Drop the cached lanes of a runner whose registration has changed."""
         for key in [key for key in self._serves_cache if key[0] == runner]:
             del self._serves_cache[key]
 
@@ -149,7 +148,7 @@ class PollWaitQueue(EventFollower):
                 try:
                     await self._wake_for_events(batch.events)
                 except AgentqError as fault:
-                    # What became pending is not known: everybody looks for themselves.
+                    # The pending runs are not known: all polls read the store.
                     log.warning("the lobby lost its place", extra={"fields": {"error": str(fault)}})
                     self.wake_all()
                 if not any(poll.is_waiting for poll in self._polls.values()):
@@ -160,7 +159,7 @@ class PollWaitQueue(EventFollower):
         for event in events:
             if event.event == "scripts_changed":
                 self.wake_all()
-            # It has something to stop; or a run that it held has left its hands, and there is room for another.
+            # The runner has a run to stop; or a run of it has ended, and a slot is free.
             if event.worker and (event.event == "stop_ordered" or event.state not in HELD_STATES):
                 self.wake_runner(event.worker)
         pending = [event.run for event in events if event.state is State.PENDING] if self._polls else []
@@ -169,7 +168,7 @@ class PollWaitQueue(EventFollower):
                 self.wake_for_lane(lane)
 
     def _read_lanes(self, runs: Sequence[str]) -> list[str]:
-        """The lanes that these runs wait in, those that still do."""
+        """The lanes of those runs that are still pending."""
         key = self.store.key
         commands = [("HMGET", key(partition_of(run), "run", run), "state", "lane") for run in runs]
         found = self.store.connection.commands(commands)

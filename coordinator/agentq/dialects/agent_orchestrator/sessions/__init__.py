@@ -1,1 +1,1 @@
-"""Sessions as clients of the other system see them."""
+"""Sessions in the formats of the dialects."""

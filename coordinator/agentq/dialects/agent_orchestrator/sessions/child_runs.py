@@ -1,6 +1,6 @@
-"""Runs that a session has asked for: while one of them has not ended, its parent takes none of a runner's slots.
+"""Records the child runs of sessions. While a child has not ended, its parent takes no slot of its runner.
 
-A parent mostly does nothing but wait for its child. Counted, it would hold the slot that the child needs.
+A parent usually only waits for its child. If it were counted, it would hold the slot that the child needs.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStore
 
 CHILD_PREFIX = "child:"
-"""What the facts of a session begin with that name the runs it has asked for."""
+"""Prefix of the session fields that name its child runs."""
 CHILDREN_MAX = 200
-"""Children of a session that are noted at a time: as long as one of them lives, the parent waits."""
+"""Recorded children of a session at a time; while one of them lives, the parent counts as waiting."""
 
 
 class ChildRuns:
-    """Knows the runs that were asked for by a session."""
+    """The child runs of sessions."""
 
     def __init__(self, session_store: DialectSessionStore) -> None:
         self.session_store = session_store
         self.store = session_store.store
 
     def add(self, parent: str, run_id: str) -> None:
-        """Note a run before it is submitted; those that have ended meanwhile are forgotten."""
+        """Record a child before it is submitted, and drop those that have ended."""
         if not self.session_store.exists(parent):
             return
         known = self._list_children(parent)

@@ -1,4 +1,5 @@
-"""What clients of the oldest dialects call of events: all of a session by its id, to tell one, and a WebSocket."""
+"""Routes for events in the oldest dialects: all events of a session, a report that names its session, and a
+WebSocket."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from agentq.server.service import ServerService, get_service
 router = APIRouter(tags=["foreign sessions"])
 
 SESSION_START_EVENT = "session_start"
-"""The event with which hooks of the oldest programs say that a session is there."""
+"""The event by which hooks of the oldest programs begin a session."""
 SEND_TIMEOUT_S = 20.0
 KEEPALIVE_S = 30.0
 
@@ -38,7 +39,8 @@ KEEPALIVE_S = 30.0
 async def list_all_events(
     request: Request, caller: Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))], session_id: str
 ) -> Response:
-    """All of it, the oldest first. `/sessions/{session_id}/events` has the same in pages, and 404."""
+    """All events, the oldest first. `/sessions/{session_id}/events` has them in pages, and answers 404 for an unknown
+    session."""
     services = get_services(request)
 
     def read() -> list[Fields]:
@@ -52,7 +54,7 @@ async def list_all_events(
 
 
 def _read_all_events(session_store: DialectSessionStore, session: str) -> list[Fields]:
-    """Every event that is kept of a session, as clients read them that know of no pages."""
+    """All stored events of a session, for clients without pages."""
     found, after, size = list[Fields](), "", 0
     while size < PAGE_BYTES_MAX:
         events, last = session_store.read_events(session, after)
@@ -65,7 +67,7 @@ def _read_all_events(session_store: DialectSessionStore, session: str) -> list[F
 
 @router.post("/events", summary="Tell what happens in a session that the body names")
 async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Response:
-    """`session_start` begins a session that is not there yet; all else is of one that is."""
+    """`session_start` begins a session that does not exist yet; all other events need an existing one."""
     services, fields = get_services(request), await read_fields(request)
 
     def take() -> None:
@@ -80,7 +82,7 @@ async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Res
 
 @router.websocket("/ws")
 async def follow_sessions_ws(socket: WebSocket, caller: Annotated[Principal, require_scope("read")]) -> None:  # noqa: ARG001
-    """What happens in sessions, as messages: `{"type": …}`, the first of them `init` with all that there are."""
+    """Session events as messages `{"type": …}`. The first one is `init`, with all sessions."""
     service, services = get_service(socket), get_services(socket)
     positions = await service.feed.positions(None)
     await socket.accept()
@@ -88,7 +90,7 @@ async def follow_sessions_ws(socket: WebSocket, caller: Annotated[Principal, req
 
 
 class SessionMessages:
-    """What one client has been told. It knows a session once that was created, and passes over changes of others."""
+    """The messages for one client. It first gets `session_created` for a session, and afterwards `session_updated`."""
 
     def __init__(self, session_lister: SessionLister) -> None:
         self.session_lister = session_lister
@@ -96,13 +98,13 @@ class SessionMessages:
         self._known_sessions: set[str] = set()
 
     def build_init(self) -> list[Fields]:
-        """The sessions that there are."""
+        """The message with all sessions."""
         name, body = event_stream.build_init_event(self.session_lister, None)
         self._known_sessions = {each["session_id"] for each in body["sessions"]}
         return [{"type": name, **body}]
 
     def translate(self, items: list[Any]) -> list[Fields]:
-        """What is told of some events of ours."""
+        """The messages for some events."""
         named_events = (
             named_event
             for _, some in event_stream.translate_events(self.session_store, items, None)

@@ -1,11 +1,11 @@
-"""`/sse/sessions`: what happens in sessions, in the names and with the ids that foreign dashboards know; with replay.
+"""`/sse/sessions`: session events with the names and ids that dashboards of the dialect expect; with replay.
 
     id: <ms>-<kind>-<number>     event: init | session_created | session_updated | session_deleted | event | run_failed
 
-Milliseconds and number are the place in our own stream of events, so a client that comes back with `Last-Event-ID` goes
-on exactly there. Where two of these events are made of one of ours, the first has no id: who has seen only that one is
-told both again. What a session is told to be is what it is when it is told, not what it was when something happened;
-but for its beginning, when it is pending.
+Milliseconds and number are the position in agentq's event stream, from which a client with `Last-Event-ID` continues.
+If one event of agentq becomes two of these, the first has no id: a client that has received only that one gets both
+again. A session is described as it is when the message is sent, not as it was at the event, except that a new session
+is always shown as pending first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVENT_CODES = {
     "run_failed": "rfl",
 }
 IGNORED_EVENTS = ("progressed", "signalled", "moved", "wanted")
-"""Events of a run that change nothing of its session."""
+"""Events of a run that do not change its session."""
 KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
 OUTAGE_PAUSE_MS = 1000
 
@@ -48,7 +48,7 @@ NamedEvent = tuple[str, dict[str, Any]]
 
 
 def parse_event_id(last_event_id: str) -> str:
-    """The place in our own stream that an id stands for."""
+    """The position in agentq's event stream that an id stands for."""
     return _CODE_PATTERN.sub("-", last_event_id, count=1)
 
 
@@ -59,7 +59,7 @@ def format_event_id(position: str, name: str) -> str:
 async def stream_sessions(
     service: ServerService, session_lister: SessionLister, positions: Positions, session: str | None, *, init: bool
 ) -> AsyncGenerator[str]:
-    """What happens in all sessions, or in one, from these places on; first, if asked for, what there is."""
+    """Events of all sessions or of one, from these positions on; optionally with the existing sessions first."""
     session_store = session_lister.session_store
     with service.feed.reader(EventFilter(), positions) as reader:
         yield sse.format_opening()
@@ -73,7 +73,7 @@ async def stream_sessions(
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
                 translated = await service.call_in_thread(translate_events, session_store, batch.items, session)
                 if batch.gap:
-                    # What the client has missed is gone: it is told everything there is, as in the beginning.
+                    # The missed events are gone: send all sessions again, as at the start.
                     yield _format_event(
                         await service.call_in_thread(build_init_event, session_lister, session), batch.position
                     )
@@ -97,7 +97,7 @@ def _format_event(named_event: NamedEvent, position: str) -> str:
 
 
 def build_init_event(session_lister: SessionLister, session: str | None) -> NamedEvent:
-    """The sessions that there are, or one of them, as the first message has it."""
+    """The first message: all sessions, or one of them."""
     if session is not None:
         session_store = session_lister.session_store
         return "init", {"sessions": [session_store.describe(session)] if session_store.exists(session) else []}
@@ -107,7 +107,7 @@ def build_init_event(session_lister: SessionLister, session: str | None) -> Name
 def translate_events(
     session_store: DialectSessionStore, items: list[Any], session: str | None
 ) -> list[tuple[str, list[NamedEvent]]]:
-    """What the client is told of each event, with its place."""
+    """The messages for each event, with its position."""
     found = []
     for position, item in items:
         named_events = list(_translate_event(session_store, item.event, session))
@@ -137,7 +137,7 @@ def _translate_run_event(session_store: DialectSessionStore, event: LocatedEvent
         return []
     begins = event.event == "submitted" and DialectNotes.from_spec(run.spec).type == START_SESSION
     if begins:
-        # Its clients wait to see it pending, however soon it was claimed.
+        # Clients expect to see a new session pending, however soon it was claimed.
         fields |= {"status": PENDING}
     named_events: list[NamedEvent] = []
     if event.state is State.FAILED:

@@ -1,7 +1,7 @@
-"""What foreign executors say of the session that they are in: that it has begun, where, what happens in it.
+"""Handles reports of executors about their session: that it has begun, where it runs, its events.
 
-Whatever they say shows that their runner is alive, and renews its lease; and that the run has begun, if its runner's
-word of that was lost.
+Each report shows that the runner is alive, and renews its lease. It also starts the run, if the runner's own report of
+that was lost.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SessionStartBody(BaseModel):
 
 
 class SessionBindBody(BaseModel):
-    """The body of a bind, as those of dialect C do."""
+    """The body of a bind, as executors of dialect C send it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -56,7 +56,7 @@ class SessionBindBody(BaseModel):
 
 
 class SessionMetadataBody(BaseModel):
-    """What can be changed of a session."""
+    """The fields of a session that can be changed."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -81,7 +81,7 @@ class SessionEventBody(BaseModel):
 
 
 class ProcessExitBody(BaseModel):
-    """That a process that waited for the next turn is gone."""
+    """A report that a process which waited for the next turn has exited."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -90,7 +90,7 @@ class ProcessExitBody(BaseModel):
 
 
 class ExecutorReports:
-    """Takes what executors say."""
+    """Handles the reports of executors."""
 
     def __init__(
         self, runner_registry: RunnerRegistry, session_store: DialectSessionStore, timing: RunnerTiming
@@ -107,7 +107,7 @@ class ExecutorReports:
         session = self.session_store.resolve(name)
         taken = Duplicate(f"Session '{name}' already exists. Please use a different session name.")
         if session is None:
-            # Whoever may speak only of what its runner holds has nothing to begin.
+            # A token that is bound to a runner may act only for runs that this runner holds.
             self._check_token(bound_to, None)
             try:
                 self.session_store.sessions.new(
@@ -132,7 +132,7 @@ class ExecutorReports:
         return {"ok": True, "session": self.session_store.describe(session)}
 
     def bind_session(self, named: str, body: Any, bound_to: str | None) -> ResponseFields:
-        """An executor of dialect C has begun."""
+        """An executor of dialect C has begun its session."""
         session, bound = self.session_store.get_name(named), _parse_body(SessionBindBody, body)
         live = self._get_live_turn(session, bound_to)
         self._record_binding(session, live, bound.model_dump(), bound.executor_session_id)
@@ -141,7 +141,7 @@ class ExecutorReports:
     def _record_binding(
         self, session: str, live: RunRecord | None, fields: Mapping[str, str | None], agent_session: str
     ) -> None:
-        """Note where a conversation is, so that its later turns go there."""
+        """Record where a conversation runs, so that later turns go there."""
         changes = {name: value for name, value in fields.items() if value}
         changes |= {"executor_session_id": agent_session, "bound_at": self.session_store.timestamp()}
         if live is not None:
@@ -159,17 +159,17 @@ class ExecutorReports:
             claim = Claim(live.id, live.fence, "", "")
             self.conversations.bind(claim, agent_session, host=host, movable=False)
         except (Fenced, WrongState, NotFound):
-            return  # its run has gone on elsewhere
+            return  # the run has continued elsewhere
 
     def change_metadata(self, named: str, body: Any, bound_to: str | None) -> ResponseFields:
-        """Change what is known of a session."""
+        """Change fields of a session."""
         session, changed = self.session_store.get_name(named), _parse_body(SessionMetadataBody, body)
         self._get_live_turn(session, bound_to)
         self.session_store.set_fields(session, **changed.model_dump(exclude_none=True))
         return {"ok": True, "session": self.session_store.describe(session)}
 
     def append_event(self, named: str, body: Any, bound_to: str | None) -> str:
-        """Something has happened in a session; the id of the event."""
+        """Store an event of a session; returns its id."""
         session, event = self.session_store.get_name(named), _parse_body(SessionEventBody, body)
         for other in filter(None, (event.session_id, event.session_name)):
             if self.session_store.resolve(other) != session:
@@ -178,7 +178,7 @@ class ExecutorReports:
         return self.session_store.append_event(session, event.model_dump(mode="json"))
 
     def report_exit(self, named: str, body: Any) -> None:
-        """The process that waited for the next turn of a session is gone. Of another runner's it says nothing."""
+        """The process that waited for the next turn of a session has exited. A report of another runner is ignored."""
         session, exited = self.session_store.get_name(named), _parse_body(ProcessExitBody, body)
         self.runner_registry.get_snapshot(exited.runner_id)
         last = self.session_store.get_last_ended_turn(session)
@@ -189,9 +189,9 @@ class ExecutorReports:
         )
 
     def _get_live_turn(self, session: str, bound_to: str | None) -> RunRecord | None:
-        """The turn that the session is in; whoever speaks of it is alive, and so is its runner.
+        """The live turn of a session; renews the lease of its runner, and starts the run if that was not reported.
 
-        `bound_to` is the token of a runner that may speak only of what it holds.
+        `bound_to` is the token of a runner, which may act only for runs that this runner holds.
         """
         live = self.session_store.get_live_turn(session)
         if live is None or live.state not in HELD_STATES or not is_runner_id(live.worker):
@@ -210,7 +210,8 @@ class ExecutorReports:
         return live
 
     def get_permitted_name(self, named: str, bound_to: str | None) -> str:
-        """A session that may be looked at: by a runner's token only if that runner has had its last turn."""
+        """The name of a session that the caller may read: with a runner's token only if that runner had its last
+        turn."""
         session = self.session_store.get_name(named)
         if bound_to is not None:
             run = self.session_store.get_live_turn(session) or self.session_store.get_last_ended_turn(session)

@@ -1,6 +1,5 @@
-"""What the server itself tells in a session: that a run has begun, that it is done. Clients of the newer dialects wait
-for it, and their executors do not tell it.
-"""
+"""Progress events that the server adds to a session: its run has begun, or is completed. Clients of the newer dialects
+wait for them, and their executors do not send them."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ STEP_FIELDS: dict[ProgressStep, dict[str, JsonValue]] = {
 
 
 class ProgressEvent(NamedTuple):
-    """What has become of an attempt of a run, in its session."""
+    """The progress of an attempt, as an event of its session."""
 
     session: str
     run: str
@@ -42,7 +41,7 @@ class ProgressEvent(NamedTuple):
 
 
 def record_progress(store: NamespaceStore, events: Sequence[ProgressEvent]) -> None:
-    """Keep these as events of their sessions. Told twice in a row one is kept once."""
+    """Store events of sessions. An event that is sent twice in a row is stored once."""
     rows: list[tuple[int, tuple[CommandArgument, ...]]] = []
     for each in events:
         operation = f"{each.step}/{each.run}/{each.fence}"

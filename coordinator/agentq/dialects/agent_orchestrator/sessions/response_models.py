@@ -1,4 +1,4 @@
-"""What lists of sessions answer to clients of claude-agent-orchestrator, as the document of the API describes it."""
+"""Response models of session lists in the dialect's format, for the API document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentq.server.schema.view_model import OpenResponseModel, ResponseModel
 
 
 class DialectSessionView(OpenResponseModel):
-    """A session, as claude-agent-orchestrator describes it."""
+    """A session in the dialect's format."""
 
     session_id: Annotated[str, Field(examples=["ses_0123456789ab"])]
     session_name: str

@@ -1,6 +1,6 @@
-"""All sessions at once, as clients of other systems list them: they know of no pages, and look names up in the list.
+"""Lists all sessions for clients without pages, which also look up names in that list.
 
-Read in two round trips a thousand sessions: what is said of each, and the state of its newest turns.
+Takes two round trips per thousand sessions: one for their fields, one for the states of their newest turns.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class SessionLister:
         self.store = session_store.store
 
     def list_all(self, bound_to: str | None = None) -> list[Fields]:
-        """Every session that its protocol shows, the last used first. `bound_to` is the token of a runner, which sees
-        only those that it has been in.
+        """All sessions that are visible in their dialect, the last used first.
+
+        `bound_to` is the token of a runner, which sees only sessions that it has executed.
         """
         found, seen, size, cursor = list[Fields](), 0, 0, None
         while True:
@@ -66,7 +67,7 @@ class SessionLister:
         return [pairs_to_dict(flat) for flat in self.store.connection.commands(commands)]
 
     def _read_turns(self, runs: Iterable[str]) -> dict[str, tuple[StatusTurn, str]]:
-        """The turns that are there still, each with its worker."""
+        """The existing turns, each with its worker."""
         ids, key = list(dict.fromkeys(runs)), self.store.key
         commands = [("HMGET", key(partition_of(each), "run", each), "state", "stop_at_ms", "worker") for each in ids]
         replies = self.store.connection.commands(commands)
@@ -83,7 +84,7 @@ class SessionLister:
         turns: dict[str, tuple[StatusTurn, str]],
         bound_to: str,
     ) -> tuple[list[SessionRecord], list[SessionFields]]:
-        """The sessions that a runner of this token has begun, or is in."""
+        """The sessions that a runner with this token has begun or holds."""
         workers = [
             {fields.get("bound_by", ""), turns[session.live][1] if session.live in turns else ""}
             for session, fields in zip(sessions, session_fields, strict=True)
@@ -103,5 +104,5 @@ class SessionLister:
         last = turns[session.last][0] if session.last in turns else None
         is_known = last is not None and last.state in TERMINAL_STATES
         if (live is not None and live.state not in HELD_STATES) or (live is None and session.last and not is_known):
-            return self.session_store.read_status(session.name, fields)  # it follows from a turn before these
+            return self.session_store.read_status(session.name, fields)  # it depends on an earlier turn
         return derive_status(fields, live, lambda: last if is_known else None)

@@ -1,4 +1,4 @@
-"""What foreign executors and clients call of sessions, beside what all have of them."""
+"""Routes for sessions that only executors and clients of the dialect use."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def list_session_events(
     ] = "",
     limit: Annotated[int, Query(ge=1, le=EVENTS_PER_PAGE, description="At most so many.")] = EVENTS_PER_PAGE,
 ) -> Response:
-    """A page of them; `next` is null on the last."""
+    """A page of events; `next` is null on the last."""
     session_store, executor_reports = get_services(request).session_store, get_services(request).executor_reports
 
     def read() -> dict[str, Any]:
@@ -180,7 +180,7 @@ async def follow_sessions(
     include_init: Annotated[bool, Query(description="Begin with the sessions that there are.")] = True,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
 ) -> Response:
-    """Sessions that begin, change and end, and what executors tell of them, as server-sent events; with replay."""
+    """Sessions that begin, change and end, and the events of their executors, as server-sent events; with replay."""
     service, session_lister = get_service(request), get_services(request).session_lister
     session = (
         await service.call_in_thread(session_lister.session_store.get_name, session_id)
@@ -195,7 +195,7 @@ async def follow_sessions(
 
 
 async def submit_dialect_run(request: Request, caller: Principal, body: Any, key: str | None) -> Response:
-    """The answer to a body of `POST /runs` that is in a dialect; with a key, it is done once."""
+    """Answer a body of `POST /runs` in a dialect; with a key, it is executed once."""
     run_request = DialectRunRequest.read(body)
     if caller.queues:
         queues = ", ".join(caller.queues)
@@ -217,14 +217,14 @@ async def submit_dialect_run(request: Request, caller: Principal, body: Any, key
 
 
 async def begin_session(request: Request, caller: Principal, body: Any) -> Response:
-    """The answer to a body of `POST /sessions` that is of an executor."""
+    """Answer a body of `POST /sessions` from an executor."""
     return responses.json_response(
         await _take_report(request, get_services(request).executor_reports.begin_session, body, caller.bound)
     )
 
 
 async def _take_report(request: Request, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """What an executor says is taken once the store can be reached, if that is before it gives up."""
+    """Handle an executor's report as soon as the store can be reached, before the executor gives up."""
     service = get_service(request)
     return await retry_through_outage(
         service, EVENT_TIMEOUT_S, lambda: service.call_in_thread(function, *args, **options)
@@ -232,7 +232,7 @@ async def _take_report(request: Request, function: Callable[P, T], *args: P.args
 
 
 async def list_all_sessions(request: Request, caller: Principal) -> Response:
-    """The answer to a list of sessions that was asked for without a page."""
+    """Answer a request for a list of sessions without a page."""
     services = get_services(request)
     return responses.json_response(
         {"sessions": await get_service(request).call_in_thread(services.session_lister.list_all, caller.bound)}
@@ -240,7 +240,7 @@ async def list_all_sessions(request: Request, caller: Principal) -> Response:
 
 
 def find_session(request: Request, caller: Principal, name: str) -> dict[str, Any] | None:
-    """A session in the words of the dialects, by any of its names; None if there is none. It asks the store."""
+    """A session in the dialect's format, by any of its names; None if there is none. Reads the store."""
     services = get_services(request)
     if not services.session_store.exists(name):
         return None

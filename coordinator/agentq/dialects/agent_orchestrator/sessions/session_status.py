@@ -1,4 +1,4 @@
-"""The status of a foreign session: it is stored nowhere, and follows from its turns and from what executors said."""
+"""Derives the status of a session from its turns and from the reports of executors; it is not stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATUS_BY_END_STATE = {State.COMPLETED: FINISHED, State.FAILED: FAILED, State.SK
 
 
 class StatusTurn(NamedTuple):
-    """A run of a session, as far as the session's status follows from it."""
+    """The properties of a run that determine the status of its session."""
 
     id: str
     state: State
@@ -26,9 +26,8 @@ class StatusTurn(NamedTuple):
 
 
 def is_session_visible(fields: SessionFields, status: str) -> bool:
-    """Whether clients of its dialect know that a session is there: where the executor makes it, once that has; or once
-    something else has executed it.
-    """
+    """Whether clients of its dialect can see a session. If the executor creates it, only after that, or once another
+    worker has executed it."""
     if find_dialect(fields.get("dialect")).session_created_by == "server":
         return True
     return bool(fields.get("given_id") or fields.get("bound_at")) or status in (FINISHED, IDLE)
@@ -37,7 +36,7 @@ def is_session_visible(fields: SessionFields, status: str) -> bool:
 def derive_status(
     fields: SessionFields, live: StatusTurn | None, read_last_ended: Callable[[], StatusTurn | None]
 ) -> str:
-    """The status of a session, from the turn whose turn it is and the newest that has ended."""
+    """The status of a session, from its live turn and the last one that has ended."""
     if live is not None and fields.get("finished_run") == live.id:
         return FINISHED
     if live is not None and live.state in HELD_STATES:
@@ -47,7 +46,7 @@ def derive_status(
             return RUNNING
     last = read_last_ended()
     if last is None:
-        # What an executor began by itself runs from then on; what a client asked for waits for its runner.
+        # A session that an executor began runs from then on; one that a client requested waits for its runner.
         return RUNNING if live is None and fields.get("bound_at") else PENDING
     if fields.get("exited_run") == last.id and fields.get("exited_as"):
         return fields["exited_as"]
@@ -57,5 +56,5 @@ def derive_status(
 
 
 def make_status_turn(run: RunRecord | None) -> StatusTurn | None:
-    """A run as far as a status follows from it."""
+    """The properties of a run for the status of its session."""
     return StatusTurn(run.id, run.state, run.stop_at_ms is not None) if run is not None else None

@@ -1,4 +1,4 @@
-"""Stopping what foreign clients want stopped: a run, or whatever a session is doing or still has there."""
+"""Handles stop requests of clients for runs and sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_REASON = "stopped on request"
 
 
 class StopRequests:
-    """What clients say to have something stopped."""
+    """Handles stop requests."""
 
     def __init__(self, runner_registry: RunnerRegistry, session_store: DialectSessionStore) -> None:
         self.runner_registry = runner_registry
@@ -32,7 +32,7 @@ class StopRequests:
         self.run_queries = runner_registry.run_queries
 
     def stop_run(self, run_id: str) -> dict[str, Any]:
-        """Stop one run: this one, whichever turn of its session it is."""
+        """Stop one run."""
         try:
             run = self.run_queries.get(run_id)
         except (NotFound, Invalid):
@@ -55,7 +55,7 @@ class StopRequests:
         try:
             state = self.run_verbs.cancel(run.id, STOP_REASON)
         except WrongState:
-            return self._stop(self.run_queries.get(run.id))  # it ended at that moment
+            return self._stop(self.run_queries.get(run.id))  # it has just ended
         if state is State.CANCELLED:
             return answer | {"status": "stopped", "message": CANCELLED_MESSAGE}
         return answer | {"status": "stopping"}
@@ -64,7 +64,7 @@ class StopRequests:
         """Stop all turns of a session that have not ended, and the process that waits for its next one."""
         session = self.session_store.get_name(named)
         queued = self.session_store.sessions.line(session)
-        # From the end: else the next turn would begin when the one before it has gone.
+        # From the last to the first: otherwise the next turn would begin when one has ended.
         answers = [self._stop(self.run_queries.get(run_id)) for run_id in reversed(queued)]
         if answers:
             return answers[-1]
@@ -79,12 +79,12 @@ class StopRequests:
         return {"ok": True, "session_id": session, "status": status, "message": f"Session already {status}"}
 
     def _stop_idle(self, session: str, run_id: str, runner: str) -> None:
-        """The runner that has the process is told so as of a run that it holds no longer."""
+        """Record the run as lost for the runner that has the idle process, so that the next poll stops it."""
         self.session_store.set_fields(session, idle_run="", idle_at="")
         if not is_runner_id(runner):
             return
         try:
             self.runner_registry.get_snapshot(runner)
         except RunnerNotRegistered:
-            return  # and its process with it
+            return  # and so is its process
         self.runner_registry.set_fields(runner, **{f"{GIVEN_PREFIX}{run_id}": f"{session} 0 0"})

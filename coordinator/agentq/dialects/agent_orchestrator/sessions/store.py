@@ -1,8 +1,8 @@
-"""Foreign sessions: ours, with what only the dialects have beside them.
+"""Stores sessions: those of agentq, plus the fields and events that only the dialects have.
 
-A session of ours has a name, an agent and a line of turns. What foreign executors and clients say of it stands beside
-it (`about`), what they tell of it in a stream of its own (`told`), and another id that an executor gave it leads to it
-(`alias`). Its status is never stored: it follows from its turns, so that it cannot be out of date.
+A session of agentq has a name, an agent and queued turns. Fields from executors and clients are stored beside it
+(`dialect_fields`), events of executors in a stream (`dialect_events`), and an id that an executor gave it in an alias
+(`session_alias`). The status is never stored: it is derived from the turns, so it cannot be out of date.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from agentq.dialects.agent_orchestrator.sessions.session_status import (
 )
 
 ENDING_EVENTS = ("session_stop", "run_completed")
-"""Events of an executor after which its session is finished, whether its run has been reported or not."""
+"""Events of an executor after which its session is finished, whether or not the runner has reported the run."""
 EVENTS_PER_PAGE = 1000
 TURNS_PER_PAGE, PAGES_MAX = 100, 20
-"""How many of the newest turns of a session are looked through: a page can be short."""
+"""Limits for a search through the newest turns of a session; a page can be short."""
 PAGE_BYTES_MAX = 8 << 20
-"""Once a page is so large, the rest is left for the next."""
+"""A page that has reached this size ends; the rest is left for the next."""
 EVENTS_PER_READ = 20
 FIRST_READ_EVENTS = 2
-"""Events of many sessions that are looked at together: a result is mostly the last or the last but one."""
+"""Newest events that are read for several sessions at once: a result is usually the last event or the one before it."""
 SEARCHED_EVENTS_MAX = 2000
-"""How many of the newest events are looked through for a result, a few at a time."""
+"""The most events that are searched for a result, a few at a time."""
 RUN_FIELD = "run"
-"""The fact about a session that it is that of a single run."""
+"""The session field that names the run of a session of a single run."""
 
 _name_adapter: TypeAdapter[str] = TypeAdapter(Name)
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorEvent:
-    """An event that an executor told."""
+    """An event that an executor sent."""
 
     id: str
     run: str
@@ -70,7 +70,7 @@ class ExecutorEvent:
 
 
 class DialectSessionStore:
-    """What is said of foreign sessions, and what can be known of them."""
+    """The sessions of the dialects."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
@@ -81,7 +81,7 @@ class DialectSessionStore:
     # ---- which session
 
     def resolve(self, named: str) -> str | None:
-        """The session that an id, a name or another id leads to."""
+        """The session that an id, name or alias stands for; None if there is none."""
         try:
             name = _name_adapter.validate_python(named)
         except ValidationError:
@@ -98,14 +98,14 @@ class DialectSessionStore:
         return self.resolve(named) is not None
 
     def get_name(self, named: str) -> str:
-        """The same, or a refusal."""
+        """The session that an id, name or alias stands for; raises NotFound."""
         session = self.resolve(named)
         if session is None:
             raise NotFound("Session not found")
         return session
 
     def set_alias(self, alias: str, session: str) -> None:
-        """Let another id lead to a session, too."""
+        """Let another id lead to a session."""
         refused = refusal_error(
             self.store.call("session/set_alias", self._alias_partition(alias), alias, session, FOREIGN_RUNNER_MS),
             f"session id {alias}",
@@ -122,12 +122,12 @@ class DialectSessionStore:
         return format_time(wall_ms()) or ""
 
     def read_fields(self, session: str) -> SessionFields:
-        """What is known of a session beside it."""
+        """The dialect fields of a session."""
         key = self.store.key(session_partition(self.store, session), "dialect_fields", session)
         return pairs_to_dict(self.store.connection.command("HGETALL", key))
 
     def set_fields(self, session: str, /, **fields: str) -> None:
-        """Keep facts about a session; an empty one goes."""
+        """Set dialect fields of a session; an empty value deletes the field."""
         if any(len(value) > FOREIGN_EVENT_BYTES for value in fields.values()):
             raise Invalid(f"A fact about a session has {FOREIGN_EVENT_BYTES} characters at the most.")
         arguments = [word for pair in fields.items() for word in (session, *pair)]
@@ -136,12 +136,12 @@ class DialectSessionStore:
         )
 
     def affinity(self, fields: Mapping[str, str]) -> DialectDemands:
-        """Where a conversation is, as demands."""
+        """Where a conversation runs, as demands."""
         profile = fields.get("executor_profile") or fields.get("executor_type")
         return DialectDemands(hostname=fields.get("hostname") or None, executor_profile=profile or None)
 
     def add_pending_callback(self, run_id: str) -> None:
-        """Note that the end of a run is to be told to somebody."""
+        """Record that the end of a run needs a callback."""
         self.store.call("dialect/track_callbacks", partition_of(run_id), "owe", run_id)
 
     # ---- its turns
@@ -171,11 +171,11 @@ class DialectSessionStore:
             try:
                 found.append(self.run_queries.get(run_id))
             except NotFound:
-                continue  # forgotten since it was listed
+                continue  # deleted since it was listed
         return found
 
     def get_live_turn(self, session: str, fields: SessionFields | None = None) -> RunRecord | None:
-        """The turn whose turn it is."""
+        """The live turn of a session."""
         queued = self.sessions.line(session, 1)
         found = self._get_existing(queued) if queued else self.list_turns(session, LIVE_STATES, fields=fields, limit=1)
         return found[0] if found else None
@@ -185,7 +185,7 @@ class DialectSessionStore:
         return next(iter(self.list_turns(session, TERMINAL_STATES, fields=fields, limit=1)), None)
 
     def read_visible_status(self, named: str) -> str:
-        """The status of a session; of one that clients of its dialect do not know yet, that there is none."""
+        """The status of a session; `not_existent` if it is not visible to clients of its dialect."""
         session = self.resolve(named)
         if session is None:
             return NOT_EXISTENT
@@ -194,7 +194,7 @@ class DialectSessionStore:
         return status if is_session_visible(fields, status) else NOT_EXISTENT
 
     def read_status(self, session: str, fields: SessionFields) -> str:
-        """The same of one that is there."""
+        """The status of a session that exists."""
         live = self.get_live_turn(session, fields)
         return derive_status(
             fields, make_status_turn(live), lambda: make_status_turn(self.get_last_ended_turn(session, fields))
@@ -203,7 +203,7 @@ class DialectSessionStore:
     # ---- what executors tell
 
     def append_event(self, session: str, event: dict[str, Any], operation: str | None = None) -> str:
-        """Keep an event; returns its id."""
+        """Store an event; returns its id."""
         text = json.dumps(event)
         if len(text) > FOREIGN_EVENT_BYTES:
             raise Invalid(f"The event has {len(text)} bytes; {FOREIGN_EVENT_BYTES} is the most.")
@@ -218,7 +218,7 @@ class DialectSessionStore:
     def read_events(
         self, session: str, after: str = "", limit: int = EVENTS_PER_PAGE
     ) -> tuple[list[ExecutorEvent], str | None]:
-        """The events of a session after one of them, the oldest first; and the last, if there may be more behind it."""
+        """The events of a session after one of them, the oldest first; and the id of the last, if there may be more."""
         key = self.store.key(session_partition(self.store, session), "dialect_events", session)
         found, size = list[ExecutorEvent](), 0
         while len(found) < limit and size < PAGE_BYTES_MAX:
@@ -231,19 +231,19 @@ class DialectSessionStore:
         return found, after
 
     def read_event(self, session: str, entry: str) -> dict[str, Any] | None:
-        """One event; None if it is not kept any more."""
+        """One event; None if it is no longer stored."""
         key = self.store.key(session_partition(self.store, session), "dialect_events", session)
         found = _parse_events(self.store.connection.command("XRANGE", key, entry, entry))
         return found[0].event if found else None
 
     def read_newest_events(self, *sessions: str) -> list[Iterator[ExecutorEvent]]:
-        """The newest events of each of these sessions, the newest first, fetched as far as somebody looks."""
+        """The newest events of each of these sessions, the newest first, read lazily."""
         keys = [self.store.key(session_partition(self.store, each), "dialect_events", each) for each in sessions]
         commands = [("XREVRANGE", key, "+", "-", "COUNT", FIRST_READ_EVENTS) for key in keys]
         return list(map(self._read_backwards, keys, self.store.connection.commands(commands)))
 
     def _read_backwards(self, key: str, entries: Sequence[Any]) -> Iterator[ExecutorEvent]:
-        """Some events of a stream, and then those before them."""
+        """These entries of a stream, and then those before them."""
         page_size, seen = FIRST_READ_EVENTS, 0
         while True:
             found = _parse_events(entries)
@@ -257,16 +257,16 @@ class DialectSessionStore:
     # ---- its result
 
     def find_result(self, session: str, run_id: str | None = None) -> JsonValue:
-        """What executors told as the result of a run, or of the session; None where they told nothing."""
+        """The result that executors sent for a run or for a session; None if there is none."""
         return self.find_results([(session, run_id)])[0]
 
     def find_results(self, requests: Sequence[tuple[str, str | None]]) -> list[JsonValue]:
-        """The same of several, together."""
+        """The results for several runs, in one round trip."""
         newest = self.read_newest_events(*(session for session, _ in requests))
         return [_find_result(each, run) for each, (_, run) in zip(newest, requests, strict=True)]
 
     def read_result(self, session: str) -> dict[str, JsonValue]:
-        """The newest result of a session: a turn that failed afterwards does not take it away."""
+        """The newest result of a session. A later turn that failed does not hide it."""
         fields = self.read_fields(session)
         status = self.read_status(session, fields)
         run = next(iter(self.list_turns(session, (State.COMPLETED,), fields=fields, limit=1)), None)
@@ -283,7 +283,7 @@ class DialectSessionStore:
     # ---- an end to it
 
     def delete(self, session: str) -> dict[str, int]:
-        """Delete a session, with what was told of it; its runs that have ended go, too, where they may."""
+        """Delete a session and its events, and those of its ended runs that may be deleted."""
         fields = self.read_fields(session)
         self._cancel_pending(session, fields)
         if self.get_live_turn(session) is not None or fields.get("idle_run"):
@@ -310,7 +310,7 @@ class DialectSessionStore:
         return {"session": 1, "events_count": int(event_count), "runs_count": sum(each is None for each in refusals)}
 
     def _cancel_pending(self, session: str, fields: SessionFields) -> None:
-        """Cancel the turns of a session of which none has begun, from the end of its line."""
+        """Cancel the queued turns of a session of which none has begun, the last first."""
         live = self.get_live_turn(session, fields)
         if live is None or live.state in HELD_STATES:
             return
@@ -321,13 +321,11 @@ class DialectSessionStore:
     # ---- in the words of the dialects
 
     def describe(self, session: str) -> dict[str, Any]:
-        """A session's fields, in the union of the dialects."""
+        """The fields of a session, for all dialects."""
         return self.describe_record(session, self.read_fields(session), self._get_record(session))
 
     def describe_visible(self, session: str, status: str | None = None) -> dict[str, Any] | None:
-        """The same if clients of its dialect know that it is there; both by one reading, so that its id is the one that
-        its executor gave it. The status may be known.
-        """
+        """The fields of a session, if clients of its dialect can see it. A known status may be passed."""
         fields = self.read_fields(session)
         described = self.describe_record(session, fields, self._get_record(session), status)
         return described if is_session_visible(fields, described["status"]) else None
@@ -341,7 +339,7 @@ class DialectSessionStore:
     def describe_record(
         self, session: str, fields: SessionFields, stored: SessionRecord | None, status: str | None = None
     ) -> dict[str, Any]:
-        """The same of one that was read already, and whose status may be known."""
+        """The fields of a session that was read already; the status may be passed if it is known."""
         created = fields.get("bound_at") or None
         return {
             "session_id": fields.get("given_id") or session,
@@ -376,7 +374,7 @@ def _parse_events(entries: Sequence[Any]) -> list[ExecutorEvent]:
 
 
 def _find_result(events: Iterable[ExecutorEvent], run_id: str | None) -> JsonValue:
-    """The result among events, the newest first: of a run, or of any."""
+    """The result among events, the newest first: of a run, or of any run."""
     result: JsonValue = None
     for each in events:
         if run_id is not None and each.run != run_id:
