@@ -17,12 +17,13 @@ from agentq.coordinator.config.settings import LayeredSettings, Settings, load_s
 from agentq.coordinator.errors import Unreachable
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage import embedded
-from agentq.coordinator.storage.url import redact_url
+from agentq.coordinator.storage.url import is_coordinator_url, redact_url
 
 if TYPE_CHECKING:
     from agentq.coordinator.id_lookup import IdLookup
     from agentq.coordinator.runs.queries import RunQueries
     from agentq.coordinator.storage.store import NamespaceStore
+    from agentq.sdk.backend import Backend
 
 
 PRINTED_NOTES_KEY = "agentq.said"
@@ -90,6 +91,21 @@ def home_folder(settings: Settings) -> Path:
 def embedded_server(settings: Settings) -> embedded.EmbeddedServer:
     """The server that agentq brings, whether it runs or not."""
     return embedded.EmbeddedServer(home_folder(settings) / "server")
+
+
+def connect_backend(context: typer.Context, *, start: bool = False) -> Backend:
+    """What a command says its verbs to: a coordinator where the settings name one, else Redis itself."""
+    url = read_settings(context).settings.url
+    if is_coordinator_url(url):
+        from agentq.sdk.http_backend import HttpBackend
+
+        backend: Backend = HttpBackend(url.strip(), home=read_settings(context).settings.home)
+    else:
+        from agentq.sdk.redis_backend import RedisBackend
+
+        backend = RedisBackend(connect_server(context, start=start).queue)
+    context.call_on_close(backend.close)
+    return backend
 
 
 def connect_server(context: typer.Context, *, start: bool = False) -> ServerConnection:
