@@ -95,7 +95,7 @@ MUTATIONS = (
     M("a stop that nobody confirms is forgotten", "duty/run_timers",
       "elseif run.stop_at_ms then", "elseif false then"),
     M("a run sleeps though it is wanted", "attempt/park",
-      "local wanted = call('HEXISTS', run.key, 'wanted') == 1 or", "local wanted ="),
+      "local is_woken = call('HEXISTS', run.key, 'wake_requested') == 1 or", "local is_woken ="),
     M("a dedupe key is never free again", "end_run",
       "    call('DEL', key)\n", ""),
     M("a follower does not get the key", "end_run",

@@ -194,9 +194,9 @@ def _check_waits(snapshot: Snapshot) -> None:
         mail = snapshot.of("pending_signals").get((run,), {})
         assert len(mail) <= MAIL_KEPT, f"{run} has {len(mail)} signals"
         if fields["state"] == State.WAITING:
-            found = {message["name"] for message in mail.values()} & set(fields["awaits"].split())
+            found = {message["name"] for message in mail.values()} & set(fields["awaited_signals"].split())
             assert not found, f"{run} waits for {found}, which are in its mail"
-            mode = fields["awaits_children"]
+            mode = fields["awaited_children"]
             assert not mode or snapshot.of("children").get((run,)), f"{run} waits for children, and has none"
             assert mode != "any" or not snapshot.of("ended_children").get((run,)), f"{run} waits for what has come home"
 

@@ -211,7 +211,7 @@ SCRIPTS: Mapping[str, LuaScript] = MappingProxyType(
             LuaScript("dialect/track_callbacks", "what", "id"),
             LuaScript("run/get_metrics", "", "id"),
             LuaScript("token/create", "token name kind digest scopes queues units per_ms burst expires_at_ms"),
-            LuaScript("attempt/park", "id fence alarm_at_ms alarm_ms reason signals children saved"),
+            LuaScript("attempt/park", "id fence alarm_at_ms alarm_ms reason signals children saved_state"),
             LuaScript("queue/pause", "queue why"),
             LuaScript("merge/pin_base", "id fence place base_commit"),
             LuaScript("plan/create", "plan name on_failed expected source budget secret"),

@@ -85,7 +85,7 @@ end
 
 -- A parent that waits for children hears of those that have ended or vanished without its knowing.
 local function repair_waiting(id, run)
-  local mode, repaired = call('HGET', run.key, 'awaits_children') or '', false
+  local mode, repaired = call('HGET', run.key, 'awaited_children') or '', false
   for _, child in ipairs(mode ~= '' and call('ZRANDMEMBER', key_children(id), 20) or {}) do
     local other = load(child)
     if not other or is_ended(other) then

@@ -72,14 +72,14 @@ local function end_run(id, run, verb, state, why, outcome, taken)
     call('HDEL', run.key, 'carried_of')
     call('UNLINK', key_transcript(id))
   end
-  local bereft = run.bound and clear_signals_and_children(id, run)
+  local bereft = run.has_signals_or_children and clear_signals_and_children(id, run)
   if run.dependents or bereft then unnotified_runs[#unnotified_runs + 1] = { id = id, state = state } end
 end
 
 -- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
 local function end_attempt(id, run, verb, state, reason, outcome, op, ...)
   local record, value = archive_attempt(run, verb, outcome)
-  call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wanted', 'stop_at_ms')
+  call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'stop_at_ms')
   detach_from_worker(id, run)
   run.fence, run.stop_at_ms, run.lane = '', nil, next_lane(run)
   local entry = state == 'pending' and enqueue(id, run) or ''

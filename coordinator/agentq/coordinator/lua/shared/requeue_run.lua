@@ -37,8 +37,8 @@ local function reset_run(run)
   if f[2] then call('HSET', run.key, 'work', previous_work(run, f[2], f[1])) end
   if f[3] then call('HSET', run.key, 'spending_before', f[3]) end
   call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
-    'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms', 'bound',
-    'parked_at_ms', 'awaits', 'awaits_children', 'awaits_until_ms', 'saved', 'handed', 'returns', 'follows', 'follower',
+    'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms', 'has_signals_or_children',
+    'parked_at_ms', 'awaited_signals', 'awaited_children', 'alarm_at_ms', 'saved_state', 'delivered_to', 'ended_children_count', 'follows', 'follower',
     'unbegun')
   for class in pairs(retry_policy(run).classes or {}) do call('HDEL', run.key, 'spent:' .. class) end
   run.until_ms, run.due_at_ms = nil, nil

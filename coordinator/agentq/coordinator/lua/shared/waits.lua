@@ -30,7 +30,7 @@ end
 
 -- Forget what was handed to the attempt that now parks: it has taken it, and will not ask for it again.
 local function delete_received(id, run)
-  local f = call('HMGET', run.key, 'handed', 'awaits')
+  local f = call('HMGET', run.key, 'delivered_to', 'awaited_signals')
   local fence, last, place = string.match(f[1] or '', '^(%S+) (%S+) (%S+)$')
   if fence ~= run.fence then return end
   local read = {}
@@ -55,7 +55,7 @@ local function add_child(id, run)
   local parent = load(run.parent)
   if not parent or is_ended(parent) then return end
   call('ZADD', key_children(run.parent), 0, id)
-  if not parent.bound then call('HSET', parent.key, 'bound', 1, 'more', 1) end
+  if not parent.has_signals_or_children then call('HSET', parent.key, 'has_signals_or_children', 1, 'more', 1) end
 end
 
 -- An ended child begins again: its parent waits for it once more.
@@ -69,9 +69,9 @@ local function notify_parent(id, run)
   if call('ZREM', key_children(run.parent), id) == 0 then return end
   local parent = load(run.parent)
   if not parent or is_ended(parent) then return end
-  call('ZADD', key_ended_children(run.parent), call('HINCRBY', parent.key, 'returns', 1), id .. ' ' .. run.state)
+  call('ZADD', key_ended_children(run.parent), call('HINCRBY', parent.key, 'ended_children_count', 1), id .. ' ' .. run.state)
   if parent.state ~= 'waiting' then return end
-  local mode = call('HGET', parent.key, 'awaits_children') or ''
+  local mode = call('HGET', parent.key, 'awaited_children') or ''
   if have_children_ended(run.parent, mode) then wake_run(run.parent, parent, 'wake', 'child ' .. id .. ' is ' .. run.state) end
 end
 

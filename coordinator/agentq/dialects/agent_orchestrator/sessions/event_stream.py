@@ -36,7 +36,7 @@ EVENT_CODES = {
     "event": "evt",
     "run_failed": "rfl",
 }
-IGNORED_EVENTS = ("progressed", "signalled", "moved", "wanted")
+IGNORED_EVENTS = ("progressed", "signalled", "moved", "wake_requested")
 """Events of a run that change nothing of its session."""
 KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
 OUTAGE_PAUSE_MS = 1000
