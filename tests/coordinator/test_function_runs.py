@@ -10,7 +10,7 @@ from support.concurrency import running
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.bounds import ARGUMENTS_BYTES, EVENTS_AN_ENTRY, UNBEGUN
+from agentq.coordinator.bounds import ARGUMENTS_BYTES, EVENTS_AN_ENTRY, LOSSES_BEFORE_START
 from agentq.coordinator.errors import Fenced, Invalid, NotFound
 from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
 from agentq.coordinator.model.ids import new_run_id
@@ -284,7 +284,7 @@ def test_a_call_that_was_not_said_to_have_begun_goes_on_at_once_at_no_cost_to_it
 
 def test_a_call_that_ends_every_worker_before_it_is_said_to_have_begun_ends_too(world: World) -> None:
     run, worker = call(world), world.worker("w")
-    for _ in range(UNBEGUN + 1):
+    for _ in range(LOSSES_BEFORE_START + 1):
         assert [claim.id for claim in worker.claim(0, 1)] == [run]
         worker = lost(world, worker, "reaped")
 

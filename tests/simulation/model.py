@@ -15,7 +15,7 @@ from simulation.life import Life
 from simulation.projects import Projects
 from simulation.seats import FOLLOWS
 
-from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
+from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, LOSSES_BEFORE_START, OPEN_MS
 from agentq.coordinator.model.spec import is_function_lane
 
 UNHEARD = {
@@ -269,7 +269,7 @@ class Model(Projects):
                 and heard.script != "worker/heartbeat"
             )
             if waited:
-                purse, most = "unbegun", UNBEGUN
+                purse, most = "lost_before_start", LOSSES_BEFORE_START
             spent = life.spent[purse]
             at_once = waited or not spent
             due_at = heard.now + (0 if at_once else life.backoff_ms("lost", spent - 1, float(heard["dice"])))

@@ -98,7 +98,7 @@ def _check_timers(snapshot: Snapshot) -> None:
 
 def _timer(fields: dict[str, str]) -> int | None:
     state = State(fields["state"])
-    patience = int(fields["until_ms"]) if fields.get("until_ms") and not fields.get("attempt") else None
+    patience = int(fields["expires_at_ms"]) if fields.get("expires_at_ms") and not fields.get("attempt") else None
     if state in HELD_STATES:
         return int(fields["stop_at_ms"]) if fields.get("stop_at_ms") else None
     if state is State.SCHEDULED:
@@ -124,7 +124,9 @@ def _check_dependencies(snapshot: Snapshot) -> None:
     for run, fields in all_runs.items():
         if fields["state"] == State.BLOCKED:
             behind = fields.get("reason") == "turn" and next(iter(_line(snapshot, fields["turn"]))) != run
-            waits = snapshot.of("dependencies").get((run,)) or fields.get("open") or _line_of(fields) or behind
+            waits = (
+                snapshot.of("dependencies").get((run,)) or fields.get("dependencies_open") or _line_of(fields) or behind
+            )
             assert waits, f"{run} is blocked and waits for nothing"
 
 

@@ -110,7 +110,7 @@ DUE_AT_MS_MAX = (1 << 45) - 1
 FAILURES = 0
 CRASHES = 3
 DEFERRALS = 100
-UNBEGUN = 20
+LOSSES_BEFORE_START = 20
 """How often a function run may be lost that was not said to have begun, at no cost to its crash budget. Nearly all of
 them have only waited behind others; but one that kills its whole worker within milliseconds must have an end, too."""
 DELAY_MS = 1_000

@@ -23,7 +23,7 @@ local function run_timer(id)
     if not delete_run(id, run) then timers[id] = now + OPEN_MS end
   elseif run.stop_at_ms then
     end_run_because(id, run, 'expire', 'cancelled', 'cancelled', 'the worker did not confirm the stop in time', true)
-  elseif run.until_ms and run.until_ms <= now then
+  elseif run.expires_at_ms and run.expires_at_ms <= now then
     end_run_because(id, run, 'expire', 'failed', 'timeout', 'not started in time')
   elseif (run.state == 'scheduled' or run.state == 'waiting') and run.due_at_ms and run.due_at_ms <= now then
     transition(id, run, 'promote', 'pending', '', 'entry', enqueue(id, run), 'reason', '', 'due_at_ms', '')

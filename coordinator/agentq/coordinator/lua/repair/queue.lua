@@ -56,7 +56,7 @@ local function repair_turn(id, run)
 end
 
 local function repair_blocked(id, run)
-  if call('HEXISTS', key_run(id), 'open') == 1 then return false end
+  if call('HEXISTS', key_run(id), 'dependencies_open') == 1 then return false end
   local limit = awaited_limit(run)
   if limit then
     if call('ZSCORE', key_limit_waiters(limit), id) then return false end

@@ -58,7 +58,7 @@ local dropped_count = 0
 local function claim_entry(lane, entry, id, worker, nonce, given)
   local key = key_run(id)
   local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'more')
-  local m = f[6] and call('HMGET', key, 'until_ms', 'reason', 'limits', 'reserved', 'plan', 'task') or {}
+  local m = f[6] and call('HMGET', key, 'expires_at_ms', 'reason', 'limits', 'reserved', 'plan', 'task') or {}
   local state, attempt, patience, reserved = f[1], tonumber(f[4] or 0), tonumber(m[1] or nil), m[4]
   local home = f[2] == entry and f[3] == lane
   if state ~= 'pending' or not home then
@@ -70,7 +70,7 @@ local function claim_entry(lane, entry, id, worker, nonce, given)
     end_run_because(id, load(id), 'expire', 'failed', 'timeout', 'not started in time')
     return false
   end
-  local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, until_ms = patience,
+  local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, expires_at_ms = patience,
     limits = m[3], plan = m[6] and m[5] }
   local stopped = run.plan and refuse_task_start(run.plan)
   if stopped then

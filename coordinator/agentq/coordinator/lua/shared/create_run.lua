@@ -34,20 +34,20 @@ local function write_run(id, lane, spec, run, reason, door)
     if run.turn then call('HSET', key, 'turn', run.turn, 'agent', door.turn) end
     if reason ~= '' then call('HSET', key, 'reason', reason) end
     if run.due_at_ms then call('HSET', key, 'due_at_ms', run.due_at_ms) end
-    if run.until_ms then call('HSET', key, 'until_ms', run.until_ms) end
-    if door.open then call('HSET', key, 'open', 1) end
+    if run.expires_at_ms then call('HSET', key, 'expires_at_ms', run.expires_at_ms) end
+    if door.open then call('HSET', key, 'dependencies_open', 1) end
     if door.schedule then call('ZADD', key_schedule_runs(door.schedule), 0, id) end
   end
   reindex(id, run, nil, run.state)
   local timer = next_timer(run)
   if timer then set_timer(id, timer) end
   append_event('submitted', id, run.state, run)
-  if run.state == 'blocked' and not awaited_limit(run) then call('HSET', key, 'born', flush_events()) end
+  if run.state == 'blocked' and not awaited_limit(run) then call('HSET', key, 'submitted_event_id', flush_events()) end
 end
 
 -- Since when submits with its key have put a run off.
 local function debounced_since(run)
-  local f = call('HMGET', run.key, 'put_off_since_ms', 'submitted_at_ms')
+  local f = call('HMGET', run.key, 'debounced_since_ms', 'submitted_at_ms')
   return tonumber(f[1] or f[2])
 end
 
@@ -94,10 +94,10 @@ local function take_dedupe_key(id, door, room)
     call('SET', key_dedupe(door.dedupe), id)
   end
   if door.dedupe_ttl_ms then
-    call('HSET', key_run(id), 'taken_until_ms', string.format('%.0f', now + door.dedupe_ttl_ms))
+    call('HSET', key_run(id), 'dedupe_until_ms', string.format('%.0f', now + door.dedupe_ttl_ms))
   end
   if door.if_live == 'debounce' then
-    call('HSET', key_run(id), 'put_off_since_ms', string.format('%.0f', room.since or now))
+    call('HSET', key_run(id), 'debounced_since_ms', string.format('%.0f', room.since or now))
   end
 end
 
@@ -147,9 +147,9 @@ local function create_with_options(id, lane, spec, door)
   if door.delay_ms then run.due_at_ms = now + door.delay_ms end
   if door.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + door.debounce_max_ms) end
   if door.open then
-    run.until_ms = now + OPEN_MS
+    run.expires_at_ms = now + OPEN_MS
   elseif door.expires_ms then
-    run.until_ms = now + door.expires_ms
+    run.expires_at_ms = now + door.expires_ms
   end
   local ended, reason, unwanted = {}, '', nil
   if door.after or door.open or room.follows then

@@ -39,7 +39,7 @@ end
 local function pass_on_dedupe_key(id, run)
   local key = key_dedupe(run.dedupe)
   if call('GET', key) ~= id then return end
-  local f = call('HMGET', run.key, 'follower', 'taken_until_ms')
+  local f = call('HMGET', run.key, 'follower', 'dedupe_until_ms')
   local follower, taken_until = f[1] and load(f[1]), tonumber(f[2] or 0)
   if follower and not is_ended(follower) then
     call('SET', key, f[1])
@@ -57,7 +57,7 @@ local function end_run(id, run, verb, state, why, outcome, taken)
   if is_held(run) then detach_from_worker(id, run) elseif run.reserved then release_limits(id, run) end
   if run.state == 'blocked' then leave_waiters(id, run) end
   leave_fair_queue(id, run)
-  if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'open') end
+  if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'dependencies_open') end
   if taken then call('HSET', run.key, 'fence', '') end
   run.stop_at_ms = nil
   transition(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
@@ -73,7 +73,7 @@ local function end_run(id, run, verb, state, why, outcome, taken)
     call('UNLINK', key_transcript(id))
   end
   local bereft = run.has_signals_or_children and clear_signals_and_children(id, run)
-  if run.dependents or bereft then unnotified_runs[#unnotified_runs + 1] = { id = id, state = state } end
+  if run.has_dependents or bereft then unnotified_runs[#unnotified_runs + 1] = { id = id, state = state } end
 end
 
 -- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
@@ -159,7 +159,7 @@ local function lose_attempt(id, run, dice, why, late)
   local policy = retry_policy(run)
   local purse, most = retry_budget(policy, 'lost')
   local waited = purse and most > 0 and run.state == 'claimed' and is_function_lane(run.lane) and not late
-  if waited then purse, most = 'unbegun', UNBEGUN end
+  if waited then purse, most = 'lost_before_start', LOSSES_BEFORE_START end
   local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
   local at_once = waited or spent == 0
   local due_at = purse and not at_once and now + backoff_ms(policy, 'lost', spent - 1, dice) or now
@@ -224,7 +224,7 @@ local function resolve_dependency(id, parent, ended)
     local state = policy == 'fail' and 'failed' or 'skipped'
     return end_run_because(id, run, 'skip', state, 'rejected', 'dependency ' .. parent .. ' is ' .. ended)
   end
-  if call('EXISTS', key_dependencies(id)) == 0 and not call('HGET', run.key, 'open') then unblock_run(id, run) end
+  if call('EXISTS', key_dependencies(id)) == 0 and not call('HGET', run.key, 'dependencies_open') then unblock_run(id, run) end
 end
 
 -- Make a run wait for others. Those that have ended already are in its needs too, until `resolve_dependency` takes them out: so
@@ -238,7 +238,7 @@ local function add_dependencies(id, parents)
       ended[#ended + 1] = { id = parent, state = run.state }
     else
       call('ZADD', key_dependents(parent), 0, id)
-      if not run.dependents then call('HSET', run.key, 'dependents', 1, 'more', 1) end
+      if not run.has_dependents then call('HSET', run.key, 'has_dependents', 1, 'more', 1) end
     end
   end
   return ended

@@ -33,7 +33,7 @@ end
 
 local function add_task(id, run, door)
   call('HSET', run.key, 'task', door.task)
-  if door.after then call('HSET', run.key, 'parents', table.concat(door.after, ' ')) end
+  if door.after then call('HSET', run.key, 'all_dependencies', table.concat(door.after, ' ')) end
   call('HSET', key_plan_tasks(door.plan), door.task, id)
   reopen_plan(door.plan)
 end

@@ -52,17 +52,17 @@ local function load(id)
   local run = { key = key, state = f[1], lane = f[2], entry = f[3], attempt = tonumber(f[4] or 0), fence = f[5],
     worker = f[6] }
   if f[7] then
-    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason',
-      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'has_signals_or_children', 'schedule', 'turn', 'stays', 'tied', 'carried_of', 'merging',
-      'plan', 'task', 'parents', 'walk')
+    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'has_dependents', 'reason',
+      'expires_at_ms', 'limits', 'reserved', 'fair', 'parent', 'has_signals_or_children', 'schedule', 'turn', 'stays', 'tied', 'carried_of', 'merging',
+      'plan', 'task', 'all_dependencies', 'walk')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
-    run.dedupe, run.dependents, run.reason = m[5], m[6], non_empty(m[7])
-    run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
+    run.dedupe, run.has_dependents, run.reason = m[5], m[6], non_empty(m[7])
+    run.expires_at_ms = run.attempt == 0 and tonumber(m[8] or nil)
     run.limits, run.reserved, run.fair = m[9], m[10], m[11]
     run.parent, run.has_signals_or_children, run.schedule = m[12], m[13], m[14]
     run.turn, run.stays, run.tied, run.carried_of, run.merging = m[15], m[16], m[17], m[18], m[19]
     -- A plan counts its tasks, and not what else bears its name.
-    run.plan, run.task, run.parents, run.walk = m[21] and m[20], m[21], m[22], m[23]
+    run.plan, run.task, run.all_dependencies, run.walk = m[21] and m[20], m[21], m[22], m[23]
   end
   return run
 end
@@ -149,14 +149,14 @@ end
 -- Note what has become of a worker: an event that is of no run.
 local function append_worker_event(event, worker, why) append_event(event, '', '', { worker = worker }, why) end
 
--- When time next does something to a run, in its present state. `until_ms`, the end of a run's patience, counts only
+-- When time next does something to a run, in its present state. `expires_at_ms`, by which a run must have started, counts only
 -- until its first attempt.
 local function next_timer(run)
   local state = run.state
   if run.stop_at_ms then return run.stop_at_ms end
-  if state == 'scheduled' then return math.min(run.due_at_ms, run.until_ms or run.due_at_ms) end
+  if state == 'scheduled' then return math.min(run.due_at_ms, run.expires_at_ms or run.due_at_ms) end
   if state == 'waiting' then return run.due_at_ms end
-  if state == 'pending' or state == 'blocked' then return run.until_ms end
+  if state == 'pending' or state == 'blocked' then return run.expires_at_ms end
   return nil
 end
 

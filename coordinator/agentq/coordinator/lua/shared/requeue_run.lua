@@ -37,17 +37,17 @@ local function reset_run(run)
   if f[2] then call('HSET', run.key, 'work', previous_work(run, f[2], f[1])) end
   if f[3] then call('HSET', run.key, 'spending_before', f[3]) end
   call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
-    'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms', 'has_signals_or_children',
+    'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'due_at_ms', 'expires_at_ms', 'reason', 'stop_at_ms', 'has_signals_or_children',
     'parked_at_ms', 'awaited_signals', 'awaited_children', 'alarm_at_ms', 'saved_state', 'delivered_to', 'ended_children_count', 'follows', 'follower',
-    'unbegun')
+    'lost_before_start')
   for class in pairs(retry_policy(run).classes or {}) do call('HDEL', run.key, 'spent:' .. class) end
-  run.until_ms, run.due_at_ms = nil, nil
+  run.expires_at_ms, run.due_at_ms = nil, nil
 end
 
 -- Of the runs that a task waits for, those that live.
 local function live_dependencies(run)
   local ids = {}
-  for id in string.gmatch(run.parents or '', '%S+') do
+  for id in string.gmatch(run.all_dependencies or '', '%S+') do
     local state = call('HGET', key_run(id), 'state')
     if state and not is_end_state(state) then ids[#ids + 1] = id end
   end
@@ -94,7 +94,7 @@ end
 -- was not skipped for it.
 local function can_requeue_task(run)
   if call('HGET', run.key, 'on_failed') == 'run' then return true end
-  for id in string.gmatch(run.parents or '', '%S+') do
+  for id in string.gmatch(run.all_dependencies or '', '%S+') do
     local state = call('HGET', key_run(id), 'state')
     if state and state ~= 'completed' and is_end_state(state) then return false end
     if not state and run.state == 'skipped' then return false end

@@ -49,7 +49,7 @@ local function unblock_next_turn(session)
     if not id then return schedule_session_expiry(session) end
     local run = load(id)
     if run and not is_ended(run) then
-      local waits = awaited_limit(run) or call('EXISTS', key_dependencies(id)) == 1 or call('HEXISTS', run.key, 'open') == 1
+      local waits = awaited_limit(run) or call('EXISTS', key_dependencies(id)) == 1 or call('HEXISTS', run.key, 'dependencies_open') == 1
       if run.state == 'blocked' and not waits then unblock_run(id, run) end
       return
     end
