@@ -160,7 +160,7 @@ MUTATIONS = (
     M("a closed session takes turns", "session_turns",
       "if f[2] ~= 'open' then return 'closed_session ' .. session end", ""),
     M("a conversation that cannot travel goes on anywhere", "session_turns",
-      "run.tied, own = own, 'host=' .. host", "run.tied = own"),
+      "run.own_host_demand, own = own, 'host=' .. host", "run.own_host_demand = own"),
     M("what is spent counts whenever it is told", "conversation/record_spending",
       "local difference = add_sums(attempt_sums, before, -1)", "local difference = attempt_sums"),
     M("a plan takes tasks after it was stopped", "plans",

@@ -225,13 +225,13 @@ def _check_turns(snapshot: Snapshot) -> None:
     for run, fields in all_runs.items():
         if "turn" in fields and State(fields["state"]) not in TERMINAL_STATES:
             assert run in _line(snapshot, fields["turn"]), f"{run} is live and stands in no line"
-            stays, ends = sessions[fields["turn"]].get("stays"), fields["lane"].split(":", 2)[2].split(",")
+            stays, ends = sessions[fields["turn"]].get("pinned_host"), fields["lane"].split(":", 2)[2].split(",")
             moving = State(fields["state"]) in (State.SCHEDULED, State.PENDING, State.WAITING)
             assert not moving or not stays or f"host={stays}" in ends, f"{run} is to go to {stays}: {fields['lane']}"
     for (name,) in snapshot.of("session_transcript"):
-        assert "carried_of" in sessions[name], f"nobody knows what the session {name} carries"
+        assert "transcript_of" in sessions[name], f"nobody knows what the session {name} carries"
     for (run,) in snapshot.of("transcript"):
-        assert "carried_of" in all_runs[run], f"nobody knows what {run} carries"
+        assert "transcript_of" in all_runs[run], f"nobody knows what {run} carries"
     for name, fields in sessions.items():
         over = fields["state"] == "closed" and not _line(snapshot, name)
         assert over == (f"session {name}" in snapshot.one("timers")), f"the session {name} is {fields['state']}"

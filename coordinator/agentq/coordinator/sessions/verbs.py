@@ -252,7 +252,7 @@ def _parse_session(name: str, told: str, live: str, turns: int) -> SessionRecord
         fields
         | {
             "name": name,
-            "stays": "stays" in fields,
+            "stays": "pinned_host" in fields,
             "budgets": budgets and json.loads(budgets),
             "spent": parse_spending(fields.get("spending", "")),
             "live": live or None,

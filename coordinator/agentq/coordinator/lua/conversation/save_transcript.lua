@@ -14,6 +14,6 @@ local key, place = conversation_keys(id, run)
 local own_session_id = non_empty(call('HGET', key, 'agent_session'))
 if not own_session_id then return 'unbound' end
 call('SET', place, transcript)
-call('HSET', key, 'carried_of', own_session_id)
-call('HDEL', key, 'stays')
+call('HSET', key, 'transcript_of', own_session_id)
+call('HDEL', key, 'pinned_host')
 return 'ok'

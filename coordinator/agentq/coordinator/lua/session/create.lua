@@ -7,7 +7,7 @@ FLAGS
 `fork` names the session to go on from: what is empty of the rest is as there. `op` names the call: sent again it changes
 nothing. ]]
 
-local COPIED_FIELDS = { 'agent_session', 'host', 'account', 'stays', 'carried_of', 'totals' }
+local COPIED_FIELDS = { 'agent_session', 'host', 'account', 'pinned_host', 'transcript_of', 'totals' }
 local OVERRIDABLE_FIELDS = { 'cwd', 'model' }
 
 local key = key_session(name)

@@ -48,13 +48,13 @@ end
 
 local function format_integer(value) return string.format('%.0f', value) end
 
-local function demands_of(lane, tied)
+local function demands_of(lane, own_host_demand)
   local demands = {}
   for name, value in string.gmatch(string.match(lane, '^[^:]*:[^:]*:(.*)$'), '([^=,]+)=([^,]+)') do
     if string.sub(name, 1, 6) ~= 'agent.' then demands[name] = value end
   end
   -- Where its conversation is kept is no demand of its own.
-  if tied then demands.host = string.match(tied, '^host=(.*)$') end
+  if own_host_demand then demands.host = string.match(own_host_demand, '^host=(.*)$') end
   return demands
 end
 
@@ -65,7 +65,7 @@ local function refuse_lane(parent, lane, door)
   if string.match(lane, '^[^:]*:(%d)') > priority then return 'its priority is ' .. priority .. ' at the most' end
   if door.fair ~= (parent.fair or nil) then return 'its fair_key is that of its parent' end
   local own = demands_of(lane)
-  for name, value in pairs(demands_of(parent.lane, parent.tied)) do
+  for name, value in pairs(demands_of(parent.lane, parent.own_host_demand)) do
     if own[name] ~= value then return 'it demands ' .. name .. '=' .. value .. ', too' end
   end
 end

@@ -40,6 +40,6 @@ end
 
 -- What the present attempt has told so far.
 local function spending_of_attempt(run, fence)
-  local own, text = string.match(call('HGET', run.key, 'spending_now') or '', '^(%S+) (.*)$')
+  local own, text = string.match(call('HGET', run.key, 'attempt_spending') or '', '^(%S+) (.*)$')
   return parse_sums(own == fence and text or nil)
 end

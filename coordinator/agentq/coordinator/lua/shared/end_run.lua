@@ -67,9 +67,9 @@ local function end_run(id, run, verb, state, why, outcome, taken)
   if run.parent then notify_parent(id, run) end
   if run.turn then remove_turn(id, run) end
   if run.plan then apply_task_end(id, run) end
-  if run.carried_of then
+  if run.transcript_of then
     -- Nobody goes on with it: were the run to begin again, its conversation would begin anew.
-    call('HDEL', run.key, 'carried_of')
+    call('HDEL', run.key, 'transcript_of')
     call('UNLINK', key_transcript(id))
   end
   local bereft = run.has_signals_or_children and clear_signals_and_children(id, run)

@@ -35,7 +35,7 @@ local function reset_run(run)
     call('HSET', run.key, record, value)
   end
   if f[2] then call('HSET', run.key, 'work', previous_work(run, f[2], f[1])) end
-  if f[3] then call('HSET', run.key, 'spending_before', f[3]) end
+  if f[3] then call('HSET', run.key, 'earlier_spending', f[3]) end
   call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
     'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'due_at_ms', 'expires_at_ms', 'reason', 'stop_at_ms', 'has_signals_or_children',
     'parked_at_ms', 'awaited_signals', 'awaited_children', 'alarm_at_ms', 'saved_state', 'delivered_to', 'ended_children_count', 'follows', 'follower',
@@ -63,8 +63,8 @@ local function requeue_run(id, run, op)
   if run.turn then
     enqueue_turn(id, run)
   else
-    run.stays = nil
-    call('HDEL', run.key, 'agent_session', 'host', 'account', 'stays', 'totals')
+    run.pinned_host = nil
+    call('HDEL', run.key, 'agent_session', 'host', 'account', 'pinned_host', 'totals')
   end
   run.lane = next_lane(run)
   local parents = run.plan and live_dependencies(run) or {}

@@ -72,24 +72,24 @@ local function run_session_timer(session)
 end
 
 -- The lane that the next attempt is to wait in: while its conversation cannot travel, one of the host that has it. What
--- the run itself demands of its host is kept in `tied`, or `-` if that is nothing.
+-- the run itself demands of its host is kept in `own_host_demand`, or `-` if that is nothing.
 local function next_lane(run)
   local lane = normal_lane(run.lane)
-  local host = run.stays
-  if run.turn then host = non_empty(call('HGET', key_session(run.turn), 'stays')) end
-  if not host and not run.tied then return lane end
+  local host = run.pinned_host
+  if run.turn then host = non_empty(call('HGET', key_session(run.turn), 'pinned_host')) end
+  if not host and not run.own_host_demand then return lane end
   local place, text = string.match(lane, '^([^:]*:[^:]*:)(.*)$')
   local demands, own = {}, '-'
   for demand in string.gmatch(text, '[^,]+') do
     if string.match(demand, '^host=') then own = demand else demands[#demands + 1] = demand end
   end
-  own = run.tied or own
+  own = run.own_host_demand or own
   if host then
-    call('HSET', run.key, 'tied', own)
-    run.tied, own = own, 'host=' .. host
+    call('HSET', run.key, 'own_host_demand', own)
+    run.own_host_demand, own = own, 'host=' .. host
   else
-    call('HDEL', run.key, 'tied')
-    run.tied = nil
+    call('HDEL', run.key, 'own_host_demand')
+    run.own_host_demand = nil
   end
   if own ~= '-' then demands[#demands + 1] = own end
   table.sort(demands, function(a, b) return string.match(a, '^[^=]*') < string.match(b, '^[^=]*') end)
