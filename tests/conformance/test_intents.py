@@ -84,7 +84,7 @@ def test_a_note_of_a_newer_version_is_read_without_what_is_new(make_stage: MakeS
     noted(stage)
     text = json.loads(COMMITTED.to_wire())
     text |= {"colour": "red", "outcome": text["outcome"] | {"smell": "none"}}
-    stage.plant("HSET", stage.key("run", stage.run), "work", json.dumps(text))
+    stage.plant("HSET", stage.key("run", stage.run), "merge_progress", json.dumps(text))
 
     assert stage.queue.intent(stage.claim) == COMMITTED
 

@@ -183,7 +183,7 @@ class Projects(Talks):
     def answer_merge_record_step(self, heard: Heard) -> None:
         if self._speaker(heard) is not None:
             assert heard.reply == "ok"
-            self.notes[heard["id"]] = json.loads(heard["work"])
+            self.notes[heard["id"]] = json.loads(heard["merge_progress"])
 
     def answer_merge_get_step(self, heard: Heard) -> None:
         if self._speaker(heard) is not None:

@@ -10,7 +10,7 @@ from agentq.coordinator.model.lifecycle import HELD_STATES, LIVE_STATES, TERMINA
 def check_merge_lines(snapshot: Snapshot) -> None:
     """Whoever stands in a merge line holds its run, and every run that says so stands in one."""
     standing = {run: line for (line,), members in snapshot.of("merge_queue").items() for run in members}
-    told = {run: fields["merging"] for run, fields in runs(snapshot).items() if "merging" in fields}
+    told = {run: fields["merge_queue"] for run, fields in runs(snapshot).items() if "merge_queue" in fields}
     assert standing == told, f"lines say {standing}, runs say {told}"
     for run in standing:
         assert State(runs(snapshot)[run]["state"]) in HELD_STATES, f"{run} is not held, and stands in a merge line"

@@ -118,7 +118,7 @@ class RunRecord(BaseModel):
             "progress": parsed("progress"),
             "outcome": _keep_outcome_fields(parsed("outcome")),
             "wait": RunWait.from_hash(fields),
-            "intent": MergeProgress.from_wire(fields["work"]) if "work" in fields else None,
+            "intent": MergeProgress.from_wire(fields["merge_progress"]) if "merge_progress" in fields else None,
             **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule", "made_by")},
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }

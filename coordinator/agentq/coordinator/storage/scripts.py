@@ -194,7 +194,7 @@ SCRIPTS: Mapping[str, LuaScript] = MappingProxyType(
             LuaScript("run/read_results", "queues", "id"),
             LuaScript("worker/heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
             LuaScript("webhook/create", "name url which secret at op"),
-            LuaScript("merge/record_step", "id fence work"),
+            LuaScript("merge/record_step", "id fence merge_progress"),
             LuaScript("merge/get_step", "id fence"),
             LuaScript("rq/import_jobs", "lane source head tail timed room", "id"),
             LuaScript("duty/lock", "owner lasts_ms gap_ms"),

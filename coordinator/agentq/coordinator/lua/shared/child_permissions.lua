@@ -132,7 +132,7 @@ end
 
 -- The worktree that an attempt has noted. Each has its run's id in its name, so a false note leads to no other's folder.
 local function worktree_of(id, parent)
-  local work = decode_table(call('HGET', parent.key, 'work') or '')
+  local work = decode_table(call('HGET', parent.key, 'merge_progress') or '')
   local path = work and work.worktree
   return type(path) == 'string' and string.find(path, id, 1, true) and path
 end

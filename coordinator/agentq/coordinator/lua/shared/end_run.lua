@@ -9,7 +9,7 @@ local function detach_from_worker(id, run)
   push(released_holds, run.worker, id)
   run.entry = ''
   release_limits(id, run)
-  if run.merging then leave_merge_queue(id, run) end
+  if run.merge_queue then leave_merge_queue(id, run) end
 end
 
 -- Count an attempt that its worker reports as ended.

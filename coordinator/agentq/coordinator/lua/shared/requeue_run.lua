@@ -29,12 +29,12 @@ local function previous_work(run, work, outcome)
 end
 
 local function reset_run(run)
-  local f = call('HMGET', run.key, 'outcome', 'work', 'spending')
+  local f = call('HMGET', run.key, 'outcome', 'merge_progress', 'spending')
   if run.attempt > 0 then
     local record, value = archive_attempt(run, 'requeue', f[1])
     call('HSET', run.key, record, value)
   end
-  if f[2] then call('HSET', run.key, 'work', previous_work(run, f[2], f[1])) end
+  if f[2] then call('HSET', run.key, 'merge_progress', previous_work(run, f[2], f[1])) end
   if f[3] then call('HSET', run.key, 'earlier_spending', f[3]) end
   call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
     'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'due_at_ms', 'expires_at_ms', 'reason', 'stop_at_ms', 'has_signals_or_children',
