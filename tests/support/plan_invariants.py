@@ -34,15 +34,19 @@ def check_plans(snapshot: Snapshot, *, healthy: bool = True) -> None:
     for name, fields in plans.items():
         states = [State(task["state"]) for task in tasks.values() if task["plan"] == name]
         assert states or fields["sealed"] == "0", f"the plan {name} has no task and is sealed"
-        closed = fields["sealed"] == "1" or "stopped" in fields
+        closed = fields["sealed"] == "1" or "stop_state" in fields
         lives = bool(set(states) & set(LIVE_STATES))
-        over = closed and "walking" not in fields and not lives
+        over = closed and "retry_scope" not in fields and not lives
         # While a retry goes through a plan that had ended, and has not found anything yet, it has its word still.
-        assert over == ("ended" in fields) or ("walking" in fields and not lives), f"{name} has {states}: {fields}"
+        assert over == ("end_state" in fields) or ("retry_scope" in fields and not lives), (
+            f"{name} has {states}: {fields}"
+        )
         if over:
             # Of an ended plan tasks are forgotten one by one; the word is of all of them.
-            assert fields["ended"] != "completed" or set(states) == {State.COMPLETED}, f"{name} has {states}: {fields}"
-        going = "walking" in fields or ("stopped" in fields and not over and _is_left(name, tasks))
+            assert fields["end_state"] != "completed" or set(states) == {State.COMPLETED}, (
+                f"{name} has {states}: {fields}"
+            )
+        going = "retry_scope" in fields or ("stop_state" in fields and not over and _is_left(name, tasks))
         assert not going or f"plan {name}" in timers, f"nothing goes on with the plan {name}: {fields}"
 
 

@@ -11,7 +11,7 @@ words it is `ok`; with others, while its id is taken, `existing`. `secret` is ke
 so that nobody can tell them before they are there. Without a name, one that exists is opened for more tasks. ]]
 
 local key = key_plan(plan)
-local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stopped', 'ended', 'budget')
+local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stop_state', 'end_state', 'budget')
 if name == '' then
   if not f[1] then return 'not_found' end
   if f[6] then return 'closed_plan ' .. plan end

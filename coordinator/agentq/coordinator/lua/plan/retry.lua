@@ -10,7 +10,7 @@ have completed since. `op` names the call: with the same one it goes on. LEFT is
 with it, whether or not this is called again. Each task begins again once, however soon it fails. ]]
 
 local key = key_plan(plan)
-local f = call('HMGET', key, 'created_at_ms', 'stopped', 'ended', 'op', 'walking')
+local f = call('HMGET', key, 'created_at_ms', 'stop_state', 'end_state', 'op', 'retry_scope')
 if not f[1] then return 'not_found' end
 if f[2] and not f[3] then return 'halting ' .. plan end
 -- What a task that began again has set going is gone on with.

@@ -28,6 +28,6 @@ for at = 1, #sampled_tasks, 2 do
     repaired = repaired + 1
   end
 end
-if call('HGET', key_plan(plan), 'stopped') and has_live_tasks(plan) then continue_plan_later(plan) end
+if call('HGET', key_plan(plan), 'stop_state') and has_live_tasks(plan) then continue_plan_later(plan) end
 plans_to_check[plan] = true
 return repaired

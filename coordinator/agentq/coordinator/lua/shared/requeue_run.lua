@@ -5,7 +5,7 @@ local function refuse_requeue(id, run)
   if not is_ended(run) then return 'wrong_state ' .. run.state end
   if call('ZSCORE', key_dependents_to_notify(), id) then return 'settling' end
   if run.plan then
-    local f = call('HMGET', key_plan(run.plan), 'stopped', 'ended')
+    local f = call('HMGET', key_plan(run.plan), 'stop_state', 'end_state')
     if f[1] and not f[2] then return 'halting ' .. run.plan end
   end
   local refused = run.turn and refuse_turn(run.turn, call('HGET', run.key, 'agent'))
@@ -84,10 +84,10 @@ local RETRY_SCOPES = { skipped = 1, failed = 2, all = 3 }
 local function start_plan_retry(plan, which)
   local key = key_plan(plan)
   if call('EXISTS', key) == 0 then return end
-  local under_way = call('HGET', key, 'walking')
+  local under_way = call('HGET', key, 'retry_scope')
   if under_way and RETRY_SCOPES[under_way] > RETRY_SCOPES[which] then which = under_way end
-  call('HINCRBY', key, 'walk', 1)
-  call('HSET', key, 'walking', which, 'walk_after', '', 'walk_found', 0)
+  call('HINCRBY', key, 'retry_pass', 1)
+  call('HSET', key, 'retry_scope', which, 'retry_cursor', '', 'retry_found', 0)
 end
 
 -- Whether nothing that a task waits for has ended without completing. What was forgotten meanwhile had completed, if the task
@@ -106,10 +106,10 @@ local function requeue_task(id, number)
   local run = load(id)
   if not run or not is_ended(run) or run.state == 'completed' or not can_requeue_task(run) then return false end
   -- One that was skipped meanwhile has not had its turn: what it waits for was not gone through yet.
-  if run.walk == number and run.state ~= 'skipped' then return false end
+  if run.retry_pass == number and run.state ~= 'skipped' then return false end
   local refused = refuse_requeue(id, run)
   if refused then return refused == 'settling' end
-  call('HSET', run.key, 'walk', number)
+  call('HSET', run.key, 'retry_pass', number)
   requeue_run(id, run, '')
   return true
 end
@@ -119,7 +119,7 @@ end
 local function continue_plan_retry(plan, budget)
   flush_indexes()
   local key = key_plan(plan)
-  local f = call('HMGET', key, 'walking', 'walk', 'walk_after', 'walk_found')
+  local f = call('HMGET', key, 'retry_scope', 'retry_pass', 'retry_cursor', 'retry_found')
   if not f[1] then return true end
   local at_state, after = string.match(f[3], '^(%S+) (%S+)$')
   local found = f[4] == '1'
@@ -131,7 +131,7 @@ local function continue_plan_retry(plan, budget)
         budget)
       for _, id in ipairs(ids) do found = requeue_task(id, f[2]) or found end
       if #ids == budget then
-        call('HSET', key, 'walk_after', state .. ' ' .. (ids[budget] or after or '0'), 'walk_found', found and 1 or 0)
+        call('HSET', key, 'retry_cursor', state .. ' ' .. (ids[budget] or after or '0'), 'retry_found', found and 1 or 0)
         continue_plan_later(plan)
         return false
       end
@@ -139,11 +139,11 @@ local function continue_plan_retry(plan, budget)
     end
   end
   if found then
-    call('HSET', key, 'walk_after', '', 'walk_found', 0)
+    call('HSET', key, 'retry_cursor', '', 'retry_found', 0)
     continue_plan_later(plan)
     return false
   end
-  call('HDEL', key, 'walking', 'walk_after', 'walk_found')
+  call('HDEL', key, 'retry_scope', 'retry_cursor', 'retry_found')
   clear_plan_timer(plan)
   plans_to_check[plan] = true
   return true
@@ -152,7 +152,7 @@ end
 -- The timer of a plan has rung: something of it is under way in several calls, or nothing ever came of it.
 local function run_plan_timer(plan)
   timers[plan_timer(plan)] = false
-  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stopped', 'ended', 'walking')
+  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stop_state', 'end_state', 'retry_scope')
   if f[1] and call('EXISTS', key_plan_tasks(plan)) == 0 then
     call('UNLINK', key_plan(plan))
     call('ZREM', key_plans(), plan)
