@@ -123,7 +123,7 @@ def _check_dependencies(snapshot: Snapshot) -> None:
             )
     for run, fields in all_runs.items():
         if fields["state"] == State.BLOCKED:
-            behind = fields.get("reason") == "turn" and next(iter(_line(snapshot, fields["turn"]))) != run
+            behind = fields.get("reason") == "turn" and next(iter(_line(snapshot, fields["turn_of"]))) != run
             waits = (
                 snapshot.of("dependencies").get((run,)) or fields.get("dependencies_open") or _line_of(fields) or behind
             )
@@ -216,16 +216,16 @@ def _check_turns(snapshot: Snapshot) -> None:
         line = _line(snapshot, name)
         assert name in sessions, f"the session {name} is gone and left its line"
         for run in line:
-            assert all_runs[run].get("turn") == name, f"{run} is no turn of {name}"
+            assert all_runs[run].get("turn_of") == name, f"{run} is no turn of {name}"
             assert State(all_runs[run]["state"]) not in TERMINAL_STATES, (
                 f"{run} has ended and stands in the line of {name}"
             )
         going = [run for run in line if all_runs[run]["state"] != State.BLOCKED]
         assert going in ([], line[:1]), f"of the line {line} of {name}, {going} were let go"
     for run, fields in all_runs.items():
-        if "turn" in fields and State(fields["state"]) not in TERMINAL_STATES:
-            assert run in _line(snapshot, fields["turn"]), f"{run} is live and stands in no line"
-            stays, ends = sessions[fields["turn"]].get("pinned_host"), fields["lane"].split(":", 2)[2].split(",")
+        if "turn_of" in fields and State(fields["state"]) not in TERMINAL_STATES:
+            assert run in _line(snapshot, fields["turn_of"]), f"{run} is live and stands in no line"
+            stays, ends = sessions[fields["turn_of"]].get("pinned_host"), fields["lane"].split(":", 2)[2].split(",")
             moving = State(fields["state"]) in (State.SCHEDULED, State.PENDING, State.WAITING)
             assert not moving or not stays or f"host={stays}" in ends, f"{run} is to go to {stays}: {fields['lane']}"
     for (name,) in snapshot.of("session_transcript"):

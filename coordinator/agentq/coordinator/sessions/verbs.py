@@ -253,6 +253,7 @@ def _parse_session(name: str, told: str, live: str, turns: int) -> SessionRecord
         | {
             "name": name,
             "stays": "pinned_host" in fields,
+            "last": fields.get("last_turn"),
             "budgets": budgets and json.loads(budgets),
             "spent": parse_spending(fields.get("spending", "")),
             "live": live or None,

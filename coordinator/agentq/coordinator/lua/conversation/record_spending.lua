@@ -42,7 +42,7 @@ end
 local spent = add_to_total(call('HGET', run.key, 'spending'))
 call('HSET', run.key, 'spending', format_sums(spent), 'attempt_spending', fence .. ' ' .. format_sums(attempt_sums))
 local by_session = ''
-if run.turn then
+if run.turn_of then
   by_session = format_sums(add_to_total(call('HGET', key, 'spending')))
   call('HSET', key, 'spending', by_session)
 end

@@ -49,9 +49,9 @@ end
 
 -- A turn that has lost its place gets it back; who is first is for the next look, when all others have theirs.
 local function repair_turn(id, run)
-  local place = call('HMGET', run.key, 'place')[1]
-  if not place or call('ZSCORE', key_session_turns(run.turn), id) then return false end
-  call('ZADD', key_session_turns(run.turn), place, id)
+  local place = call('HMGET', run.key, 'turn_number')[1]
+  if not place or call('ZSCORE', key_session_turns(run.turn_of), id) then return false end
+  call('ZADD', key_session_turns(run.turn_of), place, id)
   return true
 end
 
@@ -73,10 +73,10 @@ local function repair_blocked(id, run)
     end
   end
   if #needs > 0 then return repaired end
-  if run.turn and run.reason == 'turn' and first_turn(run.turn) ~= id then
-    local first = load(first_turn(run.turn))
+  if run.turn_of and run.reason == 'turn' and first_turn(run.turn_of) ~= id then
+    local first = load(first_turn(run.turn_of))
     if first and not is_ended(first) then return false end
-    unblock_next_turn(run.turn)
+    unblock_next_turn(run.turn_of)
   else
     unblock_run(id, run)
   end
@@ -123,7 +123,7 @@ local function repair_run(id)
   end
   timers[id] = missing_timer(id, run)
   if timers[id] then return true end
-  if run.turn and not is_ended(run) and repair_turn(id, run) then return true end
+  if run.turn_of and not is_ended(run) and repair_turn(id, run) then return true end
   if state == 'blocked' then return repair_blocked(id, run) end
   return state == 'waiting' and repair_waiting(id, run)
 end

@@ -38,9 +38,9 @@ end
 
 -- Whether a run is a turn behind this one, of the same session.
 local function is_later_turn(other)
-  if not run.turn or call('HGET', key_run(other), 'turn') ~= run.turn then return false end
-  local place = call('ZSCORE', key_session_turns(run.turn), other)
-  return place and tonumber(place) > tonumber(call('ZSCORE', key_session_turns(run.turn), id))
+  if not run.turn_of or call('HGET', key_run(other), 'turn_of') ~= run.turn_of then return false end
+  local place = call('ZSCORE', key_session_turns(run.turn_of), other)
+  return place and tonumber(place) > tonumber(call('ZSCORE', key_session_turns(run.turn_of), id))
 end
 
 for _, parent in ipairs(parents) do

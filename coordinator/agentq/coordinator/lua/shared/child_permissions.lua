@@ -148,8 +148,8 @@ local function refuse_folder(id, parent, own, child)
   if own.workspace then
     outer = worktree_of(id, parent)
     if not outer then return 'it has the workspace of its parent' end
-  elseif parent.turn then
-    outer = outer or non_empty(call('HGET', key_session(parent.turn), 'cwd') or '')
+  elseif parent.turn_of then
+    outer = outer or non_empty(call('HGET', key_session(parent.turn_of), 'cwd') or '')
   end
   if outer and not is_within(child.cwd or '', outer) then return 'its cwd is in that of its parent, ' .. outer end
   if not outer and child.cwd then return 'it has no cwd, as its parent has none' end

@@ -15,7 +15,7 @@ end
 
 -- Where the facts of a run's conversation are, and its transcript.
 local function conversation_keys(id, run)
-  if run.turn then return key_session(run.turn), key_session_transcript(run.turn) end
+  if run.turn_of then return key_session(run.turn_of), key_session_transcript(run.turn_of) end
   return run.key, key_transcript(id)
 end
 

@@ -31,7 +31,7 @@ local function write_run(id, lane, spec, run, reason, door)
       'children', 'schedule' }) do
       if door[name] then call('HSET', key, name, door[name]) end
     end
-    if run.turn then call('HSET', key, 'turn', run.turn, 'agent', door.turn) end
+    if run.turn_of then call('HSET', key, 'turn_of', run.turn_of, 'agent', door.turn) end
     if reason ~= '' then call('HSET', key, 'reason', reason) end
     if run.due_at_ms then call('HSET', key, 'due_at_ms', run.due_at_ms) end
     if run.expires_at_ms then call('HSET', key, 'expires_at_ms', run.expires_at_ms) end
@@ -138,9 +138,9 @@ local function create_with_options(id, lane, spec, door)
     if other then end_run_because(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
-    limits = door.limits, fair = door.fair, parent = door.parent, turn = door.turn and door.session,
+    limits = door.limits, fair = door.fair, parent = door.parent, turn_of = door.turn and door.session,
     plan = door.task and door.plan }
-  if run.turn then
+  if run.turn_of then
     enqueue_turn(id, run)
     run.lane = next_lane(run)
   end
@@ -155,7 +155,7 @@ local function create_with_options(id, lane, spec, door)
   if door.after or door.open or room.follows then
     ended, run.state = add_dependencies(id, awaited_runs(door, room)), 'blocked'
     reason = (door.after or door.open) and 'dependency' or 'follows ' .. room.id
-  elseif run.turn and first_turn(run.turn) ~= id then
+  elseif run.turn_of and first_turn(run.turn_of) ~= id then
     run.state, reason = 'blocked', 'turn'
   elseif run.due_at_ms and run.due_at_ms > now then
     run.state, reason = 'scheduled', 'delay'

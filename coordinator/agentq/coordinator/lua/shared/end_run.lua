@@ -65,7 +65,7 @@ local function end_run(id, run, verb, state, why, outcome, taken)
   if run.dedupe then pass_on_dedupe_key(id, run) end
   if run.schedule then call('ZREM', key_schedule_runs(run.schedule), id) end
   if run.parent then notify_parent(id, run) end
-  if run.turn then remove_turn(id, run) end
+  if run.turn_of then remove_turn(id, run) end
   if run.plan then apply_task_end(id, run) end
   if run.transcript_of then
     -- Nobody goes on with it: were the run to begin again, its conversation would begin anew.
@@ -204,7 +204,7 @@ end
 -- Let a blocked run go where it would have gone without its dependencies; or, as a turn, wait for those before it.
 local function unblock_run(id, run)
   call('UNLINK', key_dependencies(id))
-  if run.turn and first_turn(run.turn) ~= id then return call('HSET', run.key, 'reason', 'turn') end
+  if run.turn_of and first_turn(run.turn_of) ~= id then return call('HSET', run.key, 'reason', 'turn') end
   run.lane = next_lane(run)
   if run.due_at_ms and run.due_at_ms > now then
     return transition(id, run, 'unblock', 'scheduled', '', 'reason', 'delay', 'lane', run.lane)

@@ -53,14 +53,14 @@ local function load(id)
     worker = f[6] }
   if f[7] then
     local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'has_dependents', 'reason',
-      'expires_at_ms', 'limits', 'reserved', 'fair', 'parent', 'has_signals_or_children', 'schedule', 'turn', 'pinned_host', 'own_host_demand', 'transcript_of', 'merge_queue',
+      'expires_at_ms', 'limits', 'reserved', 'fair', 'parent', 'has_signals_or_children', 'schedule', 'turn_of', 'pinned_host', 'own_host_demand', 'transcript_of', 'merge_queue',
       'plan', 'task', 'all_dependencies', 'retry_pass')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe, run.has_dependents, run.reason = m[5], m[6], non_empty(m[7])
     run.expires_at_ms = run.attempt == 0 and tonumber(m[8] or nil)
     run.limits, run.reserved, run.fair = m[9], m[10], m[11]
     run.parent, run.has_signals_or_children, run.schedule = m[12], m[13], m[14]
-    run.turn, run.pinned_host, run.own_host_demand, run.transcript_of, run.merge_queue = m[15], m[16], m[17], m[18], m[19]
+    run.turn_of, run.pinned_host, run.own_host_demand, run.transcript_of, run.merge_queue = m[15], m[16], m[17], m[18], m[19]
     -- A plan counts its tasks, and not what else bears its name.
     run.plan, run.task, run.all_dependencies, run.retry_pass = m[21] and m[20], m[21], m[22], m[23]
   end

@@ -8,7 +8,7 @@ local function refuse_requeue(id, run)
     local f = call('HMGET', key_plan(run.plan), 'stop_state', 'end_state')
     if f[1] and not f[2] then return 'halting ' .. run.plan end
   end
-  local refused = run.turn and refuse_turn(run.turn, call('HGET', run.key, 'agent'))
+  local refused = run.turn_of and refuse_turn(run.turn_of, call('HGET', run.key, 'agent'))
   if refused then return refused end
   local other = run.dedupe and dedupe_holder(run.dedupe)
   if other and other ~= id then return 'duplicate ' .. other end
@@ -60,7 +60,7 @@ local function requeue_run(id, run, op)
   if run.parent then readd_child(id, run) end
   reset_run(run)
   if run.schedule then call('ZADD', key_schedule_runs(run.schedule), 0, id) end
-  if run.turn then
+  if run.turn_of then
     enqueue_turn(id, run)
   else
     run.pinned_host = nil
@@ -68,7 +68,7 @@ local function requeue_run(id, run, op)
   end
   run.lane = next_lane(run)
   local parents = run.plan and live_dependencies(run) or {}
-  local waits = #parents > 0 and 'dependency' or run.turn and first_turn(run.turn) ~= id and 'turn'
+  local waits = #parents > 0 and 'dependency' or run.turn_of and first_turn(run.turn_of) ~= id and 'turn'
   if waits then call('HSET', run.key, 'reason', waits) end
   add_dependencies(id, parents)
   transition(id, run, 'requeue', waits and 'blocked' or 'pending', '', 'entry', waits and '' or enqueue(id, run), 'fence', '',

@@ -24,17 +24,17 @@ end
 
 -- Stand at the end of the line.
 local function enqueue_turn(id, run)
-  local place = call('HINCRBY', key_session(run.turn), 'place', 1)
-  call('ZADD', key_session_turns(run.turn), place, id)
-  call('HSET', run.key, 'place', place)
-  call('HSET', key_session(run.turn), 'last', id)
-  touch_session(run.turn)
+  local place = call('HINCRBY', key_session(run.turn_of), 'turn_count', 1)
+  call('ZADD', key_session_turns(run.turn_of), place, id)
+  call('HSET', run.key, 'turn_number', place)
+  call('HSET', key_session(run.turn_of), 'last_turn', id)
+  touch_session(run.turn_of)
 end
 
 local function remove_turn(id, run)
-  call('ZREM', key_session_turns(run.turn), id)
-  if call('EXISTS', key_session(run.turn)) == 1 then touch_session(run.turn) end
-  sessions_to_advance[run.turn] = true
+  call('ZREM', key_session_turns(run.turn_of), id)
+  if call('EXISTS', key_session(run.turn_of)) == 1 then touch_session(run.turn_of) end
+  sessions_to_advance[run.turn_of] = true
 end
 
 -- A session that is closed, and whose turns have all ended, is kept for a while.
@@ -76,7 +76,7 @@ end
 local function next_lane(run)
   local lane = normal_lane(run.lane)
   local host = run.pinned_host
-  if run.turn then host = non_empty(call('HGET', key_session(run.turn), 'pinned_host')) end
+  if run.turn_of then host = non_empty(call('HGET', key_session(run.turn_of), 'pinned_host')) end
   if not host and not run.own_host_demand then return lane end
   local place, text = string.match(lane, '^([^:]*:[^:]*:)(.*)$')
   local demands, own = {}, '-'
