@@ -119,7 +119,7 @@ class Answers(Room):
                 assert other not in self.runs, f"{run} was refused, though {other} exists"
             elif word == "orphan":
                 parent = self.runs.get(door["parent"])
-                holder = self.keys.get(door.get("dedupe", ""), "")
+                holder = self.keys.get(door.get("dedupe_key", ""), "")
                 first = self.runs.get(holder)
                 replaced = parent is not None and first is not None and parent.id in (first.id, first.follower)
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
@@ -131,8 +131,8 @@ class Answers(Room):
                 self.answer_turn(door, word, other)
             elif len(heard.rows) == 1:
                 assert word == ("duplicate" if door.get("if_live") == "reject" else "exists"), reply
-                holder = self.keys.get(door["dedupe"], "")
-                taken, until = self.taken.get(door["dedupe"], ("", 0))
+                holder = self.keys.get(door["dedupe_key"], "")
+                taken, until = self.taken.get(door["dedupe_key"], ("", 0))
                 assert other == holder or (not holder and other == taken and until > heard.now), f"{run}: {reply}"
                 may_wait = door.get("if_live") in ("replace", "follow", "debounce")
                 assert not holder or not may_wait or self.runs[holder].attempt, f"{other} is not replaced by {run}"
@@ -184,9 +184,9 @@ class Answers(Room):
     def take_key(self, heard: Heard, life: Life) -> None:
         """A new run takes its dedupe key, or its place behind the run that has begun and has the key."""
         door = life.door
-        if "dedupe" not in door:
+        if "dedupe_key" not in door:
             return
-        key, mode = door["dedupe"], door.get("if_live", "return")
+        key, mode = door["dedupe_key"], door.get("if_live", "return")
         since, heard.put_off_since = heard.put_off_since, None
         life.put_off_since = (since if since is not None and mode == "debounce" else None) or heard.now
         if "debounce_max_ms" in door and life.due_at is not None:
@@ -209,7 +209,7 @@ class Answers(Room):
 
     def hand_on(self, heard: Heard, life: Life) -> None:
         """A run has ended: its key goes to its follower, stays taken, or is free."""
-        key = life.door.get("dedupe", "")
+        key = life.door.get("dedupe_key", "")
         if self.keys.get(key) != life.id:
             return
         del self.keys[key]
@@ -232,7 +232,7 @@ class Answers(Room):
             assert life.ended
         elif heard.reply.startswith("duplicate "):
             assert life is not None
-            key, other = life.door["dedupe"], heard.reply.removeprefix("duplicate ")
+            key, other = life.door["dedupe_key"], heard.reply.removeprefix("duplicate ")
             assert other != life.id
             assert other == self.keys.get(key, "") or self.taken[key] > (other, heard.now), (
                 f"{life.line}: {heard.reply}"

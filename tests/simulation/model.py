@@ -308,8 +308,8 @@ class Model(Projects):
         named = heard.script == "run/requeue" and heard["id"] == life.id
         life.operation = f"requeue {heard['op']}" if named else ""
         self.begin_anew(life)
-        if "dedupe" in life.door:
-            key = life.door["dedupe"]
+        if "dedupe_key" in life.door:
+            key = life.door["dedupe_key"]
             assert self.keys.setdefault(key, life.id) == life.id, f"{life.id} and {self.keys[key]} both have {key}"
             other, until = self.taken.pop(key, (life.id, 0))
             assert other == life.id or until <= heard.now, f"{other} has {key} until {until}, and {life.id} took it"

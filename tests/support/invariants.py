@@ -245,14 +245,16 @@ def _check_dedupe(snapshot: Snapshot) -> None:
             assert snapshot.ttls[f"{snapshot.base}dedupe:{dedupe}"] > 0, f"{run} has the key {dedupe} for ever"
             continue
         fields = runs(snapshot)[run]
-        assert fields["dedupe"] == dedupe
+        assert fields["dedupe_key"] == dedupe
         assert State(fields["state"]) not in TERMINAL_STATES, f"{run} has ended and still has the key {dedupe}"
     for run, fields in runs(snapshot).items():
         leader = runs(snapshot).get(fields.get("follows", ""))
         if leader is None or State(leader["state"]) in TERMINAL_STATES or State(fields["state"]) is not State.BLOCKED:
             continue
         assert leader["follower"] == run, f"{run} and {leader['follower']} both follow {fields['follows']}"
-        assert snapshot.of("dedupe")[fields["dedupe"],] == fields["follows"], f"{fields['follows']} has lost its key"
+        assert snapshot.of("dedupe")[fields["dedupe_key"],] == fields["follows"], (
+            f"{fields['follows']} has lost its key"
+        )
 
 
 def _check_ends(snapshot: Snapshot) -> None:

@@ -259,11 +259,11 @@ class RunSpec(_StrictModel):
         if len(self.after) > most.DEPENDENCIES_A_CALL:
             door["open"] = True
         if self.dedupe_key is not None:
-            door["dedupe"] = self.dedupe_key
+            door["dedupe_key"] = self.dedupe_key
         if self.limits:
             door["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
         if self.fair_key is not None:
-            door["fair"] = self.fair_key
+            door["fair_key"] = self.fair_key
         if self.kind == "agent" and self.session is not None:
             door["turn"] = self.agent
         if self.policy is not None:

@@ -142,10 +142,10 @@ class RunQueries:
         """The queues whose results a run may be given, as words: those of the token that submitted it, and its own."""
         key, command = self.store.key(partition_of(run_id), "run", run_id), self.store.connection.command
         self.store.guard()
-        reach, made_by, lane = command("HMGET", key, "reach", "made_by", "lane")
-        if not reach and made_by:  # an earlier version does not keep it
-            reach = command("HGET", self.store.key(0, "token", made_by), "queues")
-        return f"{reach} {lane.partition(':')[0]}" if reach else ""
+        readable, made_by, lane = command("HMGET", key, "readable_queues", "made_by", "lane")
+        if not readable and made_by:  # an earlier version does not keep it
+            readable = command("HGET", self.store.key(0, "token", made_by), "queues")
+        return f"{readable} {lane.partition(':')[0]}" if readable else ""
 
     def size(self, run_id: str) -> int:
         """About how many bytes a run takes, whole: those of its spec and of what its last attempt left."""

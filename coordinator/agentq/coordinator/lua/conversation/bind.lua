@@ -31,5 +31,5 @@ if agent_session == '' or movable == '' then
   call('HDEL', key, 'transcript_of')
   call('UNLINK', transcript)
 end
-call('HSET', run.key, 'more', 1)
+call('HSET', run.key, 'extended', 1)
 return 'ok'

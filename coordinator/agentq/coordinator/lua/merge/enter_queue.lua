@@ -18,7 +18,7 @@ if run.merge_queue and run.merge_queue ~= line then leave_merge_queue(id, run) e
 local key = key_merge_queue(line)
 if not call('ZSCORE', key, id) then call('ZADD', key, call('HINCRBY', key_cursors(), 'merge', 1), id) end
 call('PEXPIRE', key, KEEP_MS)
-call('HSET', run.key, 'merge_queue', line, 'merge_candidate', commit .. ' ' .. ref, 'more', 1)
+call('HSET', run.key, 'merge_queue', line, 'merge_candidate', commit .. ' ' .. ref, 'extended', 1)
 
 local holder = first_in_merge_queue(line)
 local reply = { 'ok', call('ZRANK', key, id), holder }

@@ -63,7 +63,7 @@ local function refuse_lane(parent, lane, door)
   local queue, priority = queue_of(parent.lane), string.match(parent.lane, '^[^:]*:(%d)')
   if queue_of(lane) ~= queue then return 'it is in the queue ' .. queue .. ', not in ' .. queue_of(lane) end
   if string.match(lane, '^[^:]*:(%d)') > priority then return 'its priority is ' .. priority .. ' at the most' end
-  if door.fair ~= (parent.fair or nil) then return 'its fair_key is that of its parent' end
+  if door.fair_key ~= (parent.fair_key or nil) then return 'its fair_key is that of its parent' end
   local own = demands_of(lane)
   for name, value in pairs(demands_of(parent.lane, parent.own_host_demand)) do
     if own[name] ~= value then return 'it demands ' .. name .. '=' .. value .. ', too' end

@@ -57,7 +57,7 @@ local dropped_count = 0
 -- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
 local function claim_entry(lane, entry, id, worker, nonce, given)
   local key = key_run(id)
-  local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'more')
+  local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'extended')
   local m = f[6] and call('HMGET', key, 'expires_at_ms', 'reason', 'limits', 'reserved', 'plan', 'task') or {}
   local state, attempt, patience, reserved = f[1], tonumber(f[4] or 0), tonumber(m[1] or nil), m[4]
   local home = f[2] == entry and f[3] == lane

@@ -17,17 +17,17 @@ local function write_run(id, lane, spec, run, reason, door)
     known_queues[queue] = true
   end
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
-  local by, within = made_by, reach
+  local by, within = made_by, readable_queues
   if door and door.parent and (door.fence or by == '') then
-    local parent = call('HMGET', key_run(door.parent), 'made_by', 'reach')
+    local parent = call('HMGET', key_run(door.parent), 'made_by', 'readable_queues')
     by, within = parent[1] or by, door.fence and parent[2] or within
   end
   if by ~= '' then call('HSET', key, 'made_by', by) end
   -- The results of which queues it may be given; see run/read_results.lua.
-  if within ~= '' then call('HSET', key, 'reach', within) end
+  if within ~= '' then call('HSET', key, 'readable_queues', within) end
   if door then
-    call('HSET', key, 'more', 1)
-    for _, name in ipairs({ 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',
+    call('HSET', key, 'extended', 1)
+    for _, name in ipairs({ 'on_failed', 'dedupe_key', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair_key', 'parent',
       'children', 'schedule' }) do
       if door[name] then call('HSET', key, name, door[name]) end
     end
@@ -67,7 +67,7 @@ end
 
 -- What becomes of a run whose dedupe key is taken: the word that refuses it, or what it replaces, and what it follows.
 local function resolve_duplicate(door, spec)
-  local holder, run = dedupe_holder(door.dedupe)
+  local holder, run = dedupe_holder(door.dedupe_key)
   local mode = door.if_live
   if not holder then return {} end
   if mode == 'reject' then return { word = 'duplicate ' .. holder } end
@@ -91,7 +91,7 @@ local function take_dedupe_key(id, door, room)
     call('HSET', room.follows.key, 'follower', id)
     if not is_in_list(room.id, door.after or {}) then call('HSET', key_run(id), 'follows', room.id) end
   else
-    call('SET', key_dedupe(door.dedupe), id)
+    call('SET', key_dedupe(door.dedupe_key), id)
   end
   if door.dedupe_ttl_ms then
     call('HSET', key_run(id), 'dedupe_until_ms', string.format('%.0f', now + door.dedupe_ttl_ms))
@@ -128,7 +128,7 @@ local function create_with_options(id, lane, spec, door)
   if orphan then return 'no_dependency ' .. orphan end
   local excess = refuse_units(door.limits)
   if excess then return excess end
-  local room = door.dedupe and resolve_duplicate(door, spec) or {}
+  local room = door.dedupe_key and resolve_duplicate(door, spec) or {}
   local word = room.word or (door.turn and refuse_turn(door.session, door.turn))
     or (door.parent and refuse_child(door.parent, room.replaces or {}, door.most))
     or (door.task and refuse_task(id, door))
@@ -138,7 +138,7 @@ local function create_with_options(id, lane, spec, door)
     if other then end_run_because(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
-    limits = door.limits, fair = door.fair, parent = door.parent, turn_of = door.turn and door.session,
+    limits = door.limits, fair_key = door.fair_key, parent = door.parent, turn_of = door.turn and door.session,
     plan = door.task and door.plan }
   if run.turn_of then
     enqueue_turn(id, run)
@@ -164,7 +164,7 @@ local function create_with_options(id, lane, spec, door)
     reason = run.reason or ''
   end
   write_run(id, run.lane, spec, run, reason, door)
-  if door.dedupe then take_dedupe_key(id, door, room) end
+  if door.dedupe_key then take_dedupe_key(id, door, room) end
   if door.plan then call('ZADD', key_plan_runs(door.plan), 0, id) end
   if run.plan then add_task(id, run, door) end
   if door.session then call('ZADD', key_session_runs(door.session), 0, id) end

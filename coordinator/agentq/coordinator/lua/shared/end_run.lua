@@ -37,7 +37,7 @@ end
 
 -- The dedupe key of a run that ends goes to the run that follows it, stays taken for a while, or is free.
 local function pass_on_dedupe_key(id, run)
-  local key = key_dedupe(run.dedupe)
+  local key = key_dedupe(run.dedupe_key)
   if call('GET', key) ~= id then return end
   local f = call('HMGET', run.key, 'follower', 'dedupe_until_ms')
   local follower, taken_until = f[1] and load(f[1]), tonumber(f[2] or 0)
@@ -62,7 +62,7 @@ local function end_run(id, run, verb, state, why, outcome, taken)
   run.stop_at_ms = nil
   transition(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
   timers[id] = run.keep_ms and now + run.keep_ms or forget_at
-  if run.dedupe then pass_on_dedupe_key(id, run) end
+  if run.dedupe_key then pass_on_dedupe_key(id, run) end
   if run.schedule then call('ZREM', key_schedule_runs(run.schedule), id) end
   if run.parent then notify_parent(id, run) end
   if run.turn_of then remove_turn(id, run) end
@@ -84,7 +84,7 @@ local function end_attempt(id, run, verb, state, reason, outcome, op, ...)
   run.fence, run.stop_at_ms, run.lane = '', nil, next_lane(run)
   local entry = state == 'pending' and enqueue(id, run) or ''
   transition(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'lane', run.lane, 'op', op,
-    'reason', reason, 'due_at_ms', run.due_at_ms or '', 'more', 1, record, value, ...)
+    'reason', reason, 'due_at_ms', run.due_at_ms or '', 'extended', 1, record, value, ...)
 end
 
 -- End a run for a reason of ours, rather than with an outcome that its worker reports.
@@ -95,7 +95,7 @@ end
 -- Order the worker of a held run to stop it; the run ends when that is confirmed, or after `stop_ms`.
 local function order_stop(id, run, reason, stop_ms)
   run.stop_at_ms = now + stop_ms
-  transition(id, run, 'cancel', run.state, reason, 'more', 1, 'stop_at_ms', run.stop_at_ms, 'reason', 'stopping: ' .. reason)
+  transition(id, run, 'cancel', run.state, reason, 'extended', 1, 'stop_at_ms', run.stop_at_ms, 'reason', 'stopping: ' .. reason)
   call('XADD', key_worker_inbox(run.worker), '*', 'order', 'stop', 'run', id, 'fence', run.fence, 'detail', reason)
 end
 
@@ -238,7 +238,7 @@ local function add_dependencies(id, parents)
       ended[#ended + 1] = { id = parent, state = run.state }
     else
       call('ZADD', key_dependents(parent), 0, id)
-      if not run.has_dependents then call('HSET', run.key, 'has_dependents', 1, 'more', 1) end
+      if not run.has_dependents then call('HSET', run.key, 'has_dependents', 1, 'extended', 1) end
     end
   end
   return ended

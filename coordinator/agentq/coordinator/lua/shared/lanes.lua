@@ -46,7 +46,7 @@ local function is_fair_lane(lane) return string.find(lane, '~:', 1, true) ~= nil
 -- Runs of a fair lane stand in a line, by their virtual time: each key's runs follow one another at a distance of 1 by
 -- its weight, and a key that comes anew begins at the present. The stream gets the next ones, as they are asked for.
 local function join_fair_queue(id, run)
-  local shares, key = key_fair_shares(run.lane), run.fair or call('HGET', run.key, 'fair')
+  local shares, key = key_fair_shares(run.lane), run.fair_key or call('HGET', run.key, 'fair_key')
   local present_time, own = call('ZSCORE', shares, ''), call('ZSCORE', shares, '=' .. key)
   local start = math.max(tonumber(present_time or 0), tonumber(own or 0))
   local weight = tonumber(call('HGET', key_fair_weights(), queue_of(run.lane) .. ' ' .. key) or 1)

@@ -154,7 +154,7 @@ local function block_on_limit(id, run, key, when)
   local unwanted = apply_when_full(id, key)
   if unwanted then return end_run_because(id, run, 'cancel', 'cancelled', 'cancelled', unwanted) end
   run.lane, run.entry, run.reason = normal_lane(run.lane), '', 'limit ' .. key
-  transition(id, run, 'block', 'blocked', run.reason, 'entry', '', 'lane', run.lane, 'reason', run.reason, 'more', 1)
+  transition(id, run, 'block', 'blocked', run.reason, 'entry', '', 'lane', run.lane, 'reason', run.reason, 'extended', 1)
   join_waiters(id, run, key)
   if when then set_timer(run.reason, when) end
 end

@@ -6,7 +6,7 @@ commands. ]]
 local call = redis.call
 -- The time, if it is told, and behind a space the token that asks, if one does, and the queues that it is good for, if not
 -- for all. An id like 12e456789012 reads as a number too, so the two are told apart by the space.
-local given_ms, made_by, reach = string.match(ARGV[1], '^(%d*) ?(%w*) ?(.*)$')
+local given_ms, made_by, readable_queues = string.match(ARGV[1], '^(%d*) ?(%w*) ?(.*)$')
 local now = tonumber(given_ms)
 if not now then
   local time = call('TIME')
@@ -47,18 +47,18 @@ local function outcome_json(class, message) return '{"class":"' .. class .. '","
 -- Read what the verbs need of a run; nil when there is none. What few runs have is read only from those with `more`.
 local function load(id)
   local key = key_run(id)
-  local f = call('HMGET', key, 'state', 'lane', 'entry', 'attempt', 'fence', 'worker', 'more')
+  local f = call('HMGET', key, 'state', 'lane', 'entry', 'attempt', 'fence', 'worker', 'extended')
   if not f[1] then return nil end
   local run = { key = key, state = f[1], lane = f[2], entry = f[3], attempt = tonumber(f[4] or 0), fence = f[5],
     worker = f[6] }
   if f[7] then
-    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'has_dependents', 'reason',
-      'expires_at_ms', 'limits', 'reserved', 'fair', 'parent', 'has_signals_or_children', 'schedule', 'turn_of', 'pinned_host', 'own_host_demand', 'transcript_of', 'merge_queue',
+    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe_key', 'has_dependents', 'reason',
+      'expires_at_ms', 'limits', 'reserved', 'fair_key', 'parent', 'has_signals_or_children', 'schedule', 'turn_of', 'pinned_host', 'own_host_demand', 'transcript_of', 'merge_queue',
       'plan', 'task', 'all_dependencies', 'retry_pass')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
-    run.dedupe, run.has_dependents, run.reason = m[5], m[6], non_empty(m[7])
+    run.dedupe_key, run.has_dependents, run.reason = m[5], m[6], non_empty(m[7])
     run.expires_at_ms = run.attempt == 0 and tonumber(m[8] or nil)
-    run.limits, run.reserved, run.fair = m[9], m[10], m[11]
+    run.limits, run.reserved, run.fair_key = m[9], m[10], m[11]
     run.parent, run.has_signals_or_children, run.schedule = m[12], m[13], m[14]
     run.turn_of, run.pinned_host, run.own_host_demand, run.transcript_of, run.merge_queue = m[15], m[16], m[17], m[18], m[19]
     -- A plan counts its tasks, and not what else bears its name.

@@ -10,7 +10,7 @@ local function refuse_requeue(id, run)
   end
   local refused = run.turn_of and refuse_turn(run.turn_of, call('HGET', run.key, 'agent'))
   if refused then return refused end
-  local other = run.dedupe and dedupe_holder(run.dedupe)
+  local other = run.dedupe_key and dedupe_holder(run.dedupe_key)
   if other and other ~= id then return 'duplicate ' .. other end
 end
 
@@ -56,7 +56,7 @@ end
 
 -- Let a run begin again that nothing refuses; returns the state it is in now. A task waits for its dependencies that live.
 local function requeue_run(id, run, op)
-  if run.dedupe then call('SET', key_dedupe(run.dedupe), id) end
+  if run.dedupe_key then call('SET', key_dedupe(run.dedupe_key), id) end
   if run.parent then readd_child(id, run) end
   reset_run(run)
   if run.schedule then call('ZADD', key_schedule_runs(run.schedule), 0, id) end
@@ -72,7 +72,7 @@ local function requeue_run(id, run, op)
   if waits then call('HSET', run.key, 'reason', waits) end
   add_dependencies(id, parents)
   transition(id, run, 'requeue', waits and 'blocked' or 'pending', '', 'entry', waits and '' or enqueue(id, run), 'fence', '',
-    'worker', '', 'lane', run.lane, 'op', op, 'more', 1, 'requeued_at_ms', stamp)
+    'worker', '', 'lane', run.lane, 'op', op, 'extended', 1, 'requeued_at_ms', stamp)
   if run.plan then reopen_plan(run.plan) end
   return run.state
 end

@@ -11,7 +11,7 @@ end
 
 -- Let a job wait in a lane. A job that is pushed again while its run waits is the same one; while that runs, it follows it.
 local function submit_job(id, lane, job, head, tail, timed)
-  local word = create_run(id, lane, job_spec(job, head, tail, timed), { dedupe = 'rq:' .. job, if_live = 'follow' })
+  local word = create_run(id, lane, job_spec(job, head, tail, timed), { dedupe_key = 'rq:' .. job, if_live = 'follow' })
   if word == 'ok' then call('HSET', key_rq_jobs(queue_of(lane)), id, job) end
   return word
 end

@@ -55,7 +55,7 @@ local function add_child(id, run)
   local parent = load(run.parent)
   if not parent or is_ended(parent) then return end
   call('ZADD', key_children(run.parent), 0, id)
-  if not parent.has_signals_or_children then call('HSET', parent.key, 'has_signals_or_children', 1, 'more', 1) end
+  if not parent.has_signals_or_children then call('HSET', parent.key, 'has_signals_or_children', 1, 'extended', 1) end
 end
 
 -- An ended child begins again: its parent waits for it once more.
