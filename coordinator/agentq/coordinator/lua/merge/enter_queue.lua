@@ -16,7 +16,7 @@ if run.stop_at_ms then
 end
 if run.merge_queue and run.merge_queue ~= line then leave_merge_queue(id, run) end
 local key = key_merge_queue(line)
-if not call('ZSCORE', key, id) then call('ZADD', key, call('HINCRBY', key_cursors(), 'merge', 1), id) end
+if not call('ZSCORE', key, id) then call('ZADD', key, call('HINCRBY', key_cursors(), 'merge_number', 1), id) end
 call('PEXPIRE', key, KEEP_MS)
 call('HSET', run.key, 'merge_queue', line, 'merge_candidate', commit .. ' ' .. ref, 'extended', 1)
 

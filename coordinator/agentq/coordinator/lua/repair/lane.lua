@@ -57,7 +57,7 @@ if call('EXISTS', key_fair_queue(lane)) == 1 then
 elseif call('XLEN', key) == 0 and not has_recent_consumer and now - idle_since >= tonumber(idle_ms) then
   call('DEL', key)
   call('ZREM', key_lanes(), lane)
-  call('HINCRBY', key_cursors(), 'lanes', 1)
+  call('HINCRBY', key_cursors(), 'lanes_revision', 1)
   return { returned_entries, removed, trimmed, 1 }
 end
 return { returned_entries, removed, trimmed, 0 }

@@ -1,7 +1,7 @@
 --[[ Where runs wait and are held: lanes, their entries, the lines of fair ones. Every script has it, behind the prelude. ]]
 
 -- A number that changes whenever the lanes that workers may serve do; with it workers notice.
-local function lanes_revision() return call('HGET', key_cursors(), 'lanes') or '0' end
+local function lanes_revision() return call('HGET', key_cursors(), 'lanes_revision') or '0' end
 
 local paused_queues = nil
 
@@ -16,7 +16,7 @@ end
 
 -- The lanes have changed in a way that workers should hear of at once.
 local function announce_lanes(detail)
-  call('HINCRBY', key_cursors(), 'lanes', 1)
+  call('HINCRBY', key_cursors(), 'lanes_revision', 1)
   for _, worker in ipairs(call('ZRANGE', key_workers(), 0, 999)) do
     call('XADD', key_worker_inbox(worker), '*', 'order', 'lanes', 'run', '', 'fence', '', 'detail', detail)
   end

@@ -12,7 +12,7 @@ local implied_limits = nil
 -- What a run needs room under, as key, units, key, units: its own keys, and those of its queue and of everything, where
 -- such limits are set.
 local function limits_of(run)
-  implied_limits = implied_limits or call('HGET', key_cursors(), 'implied') or ''
+  implied_limits = implied_limits or call('HGET', key_cursors(), 'implied_limits') or ''
   if not run.limits and implied_limits == '' then return nil end
   local needs = {}
   for key, units in string.gmatch(run.limits or '', '(%S+) (%d+)') do
@@ -111,7 +111,7 @@ local function awaited_limit(run) return run.reason and string.match(run.reason,
 local function join_waiters(id, run, key, place)
   if not place then
     local priority = string.match(run.lane, '^[^:]*:(%d)')
-    place = string.format('%.0f', (9 - priority) * 2 ^ 48 + call('HINCRBY', key_cursors(), 'line', 1))
+    place = string.format('%.0f', (9 - priority) * 2 ^ 48 + call('HINCRBY', key_cursors(), 'waiter_number', 1))
   end
   call('ZADD', key_limit_waiters(key), place, id)
 end
@@ -204,7 +204,7 @@ local function update_limit_set(key)
   end
   table.sort(names)
   implied_limits = #names > 0 and ' ' .. table.concat(names, ' ') .. ' ' or ''
-  call('HSET', key_cursors(), 'implied', implied_limits)
+  call('HSET', key_cursors(), 'implied_limits', implied_limits)
 end
 
 -- Let nobody in under a key until a time; a time that has passed opens the gate.

@@ -14,7 +14,7 @@ again. `revision` tells when the set of lanes has changed. ]]
 local word = refuse_claim(worker, epoch)
 if word then return word end
 
-local given, is_repeat = start_claim_reply(worker, 'claim', nonce)
+local given, is_repeat = start_claim_reply(worker, 'last_claim', nonce)
 if is_repeat then return given end
 
 local slot_lanes, lanes_of_functions = {}, {}
@@ -27,7 +27,7 @@ if fresh ~= '' then
   count = count - claim_last_delivered(slot_lanes, count, worker, nonce, given)
   calls = calls - claim_last_delivered(lanes_of_functions, calls, worker, nonce, given)
 end
-claim_from_lanes(slot_lanes, count, 'turn', worker, nonce, given)
-claim_from_lanes(lanes_of_functions, calls, 'calls', worker, nonce, given)
-record_claims(worker, 'claim', nonce)
+claim_from_lanes(slot_lanes, count, 'low_priority_runs', worker, nonce, given)
+claim_from_lanes(lanes_of_functions, calls, 'low_priority_calls', worker, nonce, given)
+record_claims(worker, 'last_claim', nonce)
 return given

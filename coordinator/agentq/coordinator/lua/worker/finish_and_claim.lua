@@ -31,12 +31,12 @@ end
 local wanted = tonumber(calls)
 local word = wanted > 0 and refuse_claim(worker, epoch) or 'ok'
 local reply, is_repeat = { word, lanes_revision() }, nil
-if wanted > 0 and word == 'ok' then reply, is_repeat = start_claim_reply(worker, 'exchange ' .. way, nonce) end
+if wanted > 0 and word == 'ok' then reply, is_repeat = start_claim_reply(worker, 'last_exchange:' .. way, nonce) end
 table.insert(reply, 3, #answers / 2)
 for at, answer in ipairs(answers) do table.insert(reply, 3 + at, answer) end
 if wanted == 0 or word ~= 'ok' or is_repeat then return reply end
 local lanes_of_functions = {}
 for lane in string.gmatch(lanes, '[^\n]+') do lanes_of_functions[#lanes_of_functions + 1] = lane end
-claim_from_lanes(lanes_of_functions, wanted, 'calls', worker, nonce, reply)
-record_claims(worker, 'exchange ' .. way, nonce)
+claim_from_lanes(lanes_of_functions, wanted, 'low_priority_calls', worker, nonce, reply)
+record_claims(worker, 'last_exchange:' .. way, nonce)
 return reply

@@ -24,7 +24,7 @@ if not resumed then
   if record[2] == 'ready' or record[2] == 'draining' then append_worker_event('worker_lost', worker, 'it was started again') end
   epoch = string.format('%.0f', math.max(now, tonumber(record[1] or 0) + 1))
   call('HSET', key_worker(worker), 'epoch', epoch, 'state', 'ready', 'op', op, 'registered_at_ms', now)
-  call('HDEL', key_worker(worker), 'missing_at_ms', 'claim', 'ended_at_ms', 'ended_why', 'runs_ended')
+  call('HDEL', key_worker(worker), 'missing_at_ms', 'last_claim', 'ended_at_ms', 'ended_why', 'runs_ended')
   call('ZREM', key_departed_workers(), worker)
   append_worker_event('worker_registered', worker)
   redis.pcall('XGROUP', 'CREATE', key_worker_inbox(worker), 'workers', '0', 'MKSTREAM')
