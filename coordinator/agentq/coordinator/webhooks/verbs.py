@@ -53,7 +53,7 @@ class WebhookRecord(BaseModel):
     """Tries that failed since."""
     failing_since_ms: int | None = None
     retry_at_ms: int | None = None
-    at: str
+    positions: str
     """The places up to which it has been told, one for each partition."""
     held: str = ""
     """Who tells it at the moment, or did last."""
@@ -243,13 +243,15 @@ def check_webhook_url(url: str) -> None:
 
 def _parse_delivery(entry: str, flat: list[Any]) -> WebhookDelivery:
     fields = pairs_to_dict(flat)
-    told = {"id": entry, "status": fields.pop("status") or None, "attempt": fields.pop("try")}
-    return WebhookDelivery.model_validate(told | fields | {"asked": fields["asked"] == "1"})
+    status = fields.pop("status") or None
+    return WebhookDelivery.model_validate(
+        fields | {"id": entry, "status": status, "asked": fields["requested"] == "1"}
+    )
 
 
 def _parse_webhook(name: str, told: str, again: int) -> WebhookRecord:
     fields: dict[str, Any] = json.loads(told)
-    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["which"]), "again": again}
+    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["filter"]), "again": again}
     return WebhookRecord.model_validate({**fields, **of_others})
 
 

@@ -44,7 +44,7 @@ local function json(value) return cjson.encode(value) end
 
 local function outcome_json(class, message) return '{"class":"' .. class .. '","error":' .. json(message) .. '}' end
 
--- Read what the verbs need of a run; nil when there is none. What few runs have is read only from those with `more`.
+-- Read what the verbs need of a run; nil when there is none. Less common fields are read only if `extended` is set.
 local function load(id)
   local key = key_run(id)
   local f = call('HMGET', key, 'state', 'lane', 'entry', 'attempt', 'fence', 'worker', 'extended')

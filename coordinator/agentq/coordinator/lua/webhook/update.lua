@@ -17,6 +17,6 @@ if state ~= '' then
   call('HDEL', key, 'failures', 'failing_since_ms', 'retry_at_ms')
 end
 if secret ~= '' then
-  call('HSET', key, 'secret', secret, 'secret_before', f[3], 'before_until_ms', string.format('%.0f', now + overlap_ms))
+  call('HSET', key, 'secret', secret, 'previous_secret', f[3], 'previous_secret_until_ms', string.format('%.0f', now + overlap_ms))
 end
 return 'ok'
