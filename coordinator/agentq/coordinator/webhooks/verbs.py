@@ -244,9 +244,7 @@ def check_webhook_url(url: str) -> None:
 def _parse_delivery(entry: str, flat: list[Any]) -> WebhookDelivery:
     fields = pairs_to_dict(flat)
     status = fields.pop("status") or None
-    return WebhookDelivery.model_validate(
-        fields | {"id": entry, "status": status, "asked": fields["requested"] == "1"}
-    )
+    return WebhookDelivery.model_validate(fields | {"id": entry, "status": status, "asked": fields["requested"] == "1"})
 
 
 def _parse_webhook(name: str, told: str, again: int) -> WebhookRecord:
