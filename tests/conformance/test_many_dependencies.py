@@ -19,8 +19,8 @@ PARENTS = 2500
 
 def open_behind(stage: Stage, parents: Sequence[str], **fields: object) -> None:
     """The submit of a run of whose dependencies more are to come."""
-    door = to_json(RunSpec.checked(**COMMAND, after=parents, **fields).to_door() | {"open": True})
-    words = (stage.run, stage.spec.lane, stage.spec.to_wire(), door)
+    options = to_json(RunSpec.checked(**COMMAND, after=parents, **fields).to_submit_options() | {"open": True})
+    words = (stage.run, stage.spec.lane, stage.spec.to_wire(), options)
     assert stage.world.store.call("run/submit", stage.partition, *words) == ["ok"]
 
 
@@ -224,7 +224,7 @@ def test_a_submit_that_would_make_a_ring_is_cancelled_and_says_why(make_stage: M
     parents = [stage.submit_other() for _ in range(bounds.DEPENDENCIES_A_CALL)]
     ring = new_run_id(stage.partition)
     spec = RunSpec.checked(**COMMAND, after=[*parents, ring])
-    words = (stage.run, spec.lane, spec.to_wire(), to_json(spec.to_door()))
+    words = (stage.run, spec.lane, spec.to_wire(), to_json(spec.to_submit_options()))
     assert stage.world.store.call("run/submit", stage.partition, *words) == ["ok"], "the first call of several"
     stage.queue.submit(RunSpec.checked(**COMMAND, after=[stage.run]), run_id=ring)
 

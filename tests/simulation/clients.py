@@ -95,9 +95,9 @@ class Clients:
             return
         parents = self._some_runs(3)
         run, spec = self.sim.run_id(), RunSpec(kind="command", argv=("true",), keep_ms=60_000)
-        door = json.dumps({"open": True, "keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))})
+        options = json.dumps({"open": True, "keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))})
         self.unsealed.append((run, parents))
-        self.say(lambda: self.sim.store.call("run/submit", 0, run, spec.lane, spec.to_wire(), door))
+        self.say(lambda: self.sim.store.call("run/submit", 0, run, spec.lane, spec.to_wire(), options))
 
     def seal(self) -> None:
         """The next call of such a submit, or the last; one whose client died is never made."""

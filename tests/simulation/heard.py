@@ -119,7 +119,7 @@ class Heard:
         return str(self.row(run)[1] if self.rows else self["fence"])
 
 
-def door_of(text: Any) -> dict[str, Any]:
+def options_of(text: Any) -> dict[str, Any]:
     """What a submit says of a run, beyond its lane and spec."""
     return dict(json.loads(text)) if text else {}
 

@@ -2,7 +2,7 @@
 
 The wire form of a spec is JSON with `"v": 1`, fields of default value left out. What decides where and when the run
 waits (queue, priority, demands) is in its lane's name instead. A reader ignores fields that it does not know, so that
-a newer minor version can add some; the door, where specs come in, refuses them.
+a newer minor version can add some; the submit refuses them.
 """
 
 # Over 400 lines: the fields of a run's spec, with what each may say.
@@ -246,29 +246,29 @@ class RunSpec(_StrictModel):
         return _WIRE_PREFIX + body[1:]
 
     @property
-    def passes_the_door(self) -> bool:
+    def has_only_lane_options(self) -> bool:
         """Whether nothing has to be decided at submit but the lane."""
         return self.model_fields_set.isdisjoint(_SUBMIT_FIELDS)
 
-    def to_door(self) -> dict[str, Any]:
+    def to_submit_options(self) -> dict[str, Any]:
         """What the submit script decides by; see lua/run/submit.lua."""
         said = {name: getattr(self, name) for name in _PLAIN_SUBMIT_FIELDS if name in self.model_fields_set}
-        door: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         if self.after:
-            door["after"] = self.after[: most.DEPENDENCIES_A_CALL]
+            options["after"] = self.after[: most.DEPENDENCIES_A_CALL]
         if len(self.after) > most.DEPENDENCIES_A_CALL:
-            door["open"] = True
+            options["open"] = True
         if self.dedupe_key is not None:
-            door["dedupe_key"] = self.dedupe_key
+            options["dedupe_key"] = self.dedupe_key
         if self.limits:
-            door["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
+            options["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
         if self.fair_key is not None:
-            door["fair_key"] = self.fair_key
+            options["fair_key"] = self.fair_key
         if self.kind == "agent" and self.session is not None:
-            door["turn"] = self.agent
+            options["turn"] = self.agent
         if self.policy is not None:
-            door["retry"] = self.policy.model_dump_json(exclude_defaults=True, exclude_none=True)
-        return door
+            options["retry"] = self.policy.model_dump_json(exclude_defaults=True, exclude_none=True)
+        return options
 
 
 _to_json = RunSpec.__pydantic_serializer__.to_json

@@ -206,7 +206,7 @@ class RunVerbs(AttemptVerbs):
 
     def address(self, spec: RunSpec, run_id: str | None) -> tuple[str, int]:
         """The id that a new run gets, unless it has one, and the partition it must or may live in."""
-        if run_id is None and spec.passes_the_door:
+        if run_id is None and spec.has_only_lane_options:
             partitions = self.store.keyspace.partitions
             partition = random.randrange(partitions) if partitions > 1 else 0
             return new_run_id(partition), partition
@@ -280,7 +280,7 @@ class _SubmitBatch:
 
 
 def _submit_row(spec: RunSpec, run_id: str) -> tuple[CommandArgument, ...]:
-    return run_id, spec.lane, spec.to_wire(), b"" if spec.passes_the_door else to_json(spec.to_door())
+    return run_id, spec.lane, spec.to_wire(), b"" if spec.has_only_lane_options else to_json(spec.to_submit_options())
 
 
 def parse_receipt(run_id: str, word: str) -> SubmitReceipt:

@@ -128,7 +128,7 @@ class Schedules:
         revision = self.store.nonce()
         # Runs that have to wait for earlier ones of the same schedule go on however these end.
         spec = spec.model_copy(update={"on_failed": "run"})
-        words = (spec.lane, spec.to_wire(), to_json(spec.to_door()))
+        words = (spec.lane, spec.to_wire(), to_json(spec.to_submit_options()))
 
         def say() -> str:
             before = self._read(name) if replace else None

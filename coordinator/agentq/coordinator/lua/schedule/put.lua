@@ -1,6 +1,6 @@
 --[[ schedule/put: put a schedule into the world, or another in its place.
 KEYS   base
-ARGV   now_ms name revision_before revision overlap rule lane spec door next_ms wake_ms
+ARGV   now_ms name revision_before revision overlap rule lane spec options next_ms wake_ms
 REPLY  ok, exists, stale, many_schedules NUMBER, many_of_token NUMBER KIND
 VERBS  submit unblock skip cancel wake
 FLAGS
@@ -19,7 +19,7 @@ if number and number >= SCHEDULES then return 'many_schedules ' .. number end
 local excess = number and refuse_share('schedules', SCHEDULES, function(other) return call('ZSCORE', key_schedules(), other) end)
 if excess then return excess end
 local key = key_schedule(name)
-call('HSET', key, 'revision', revision, 'overlap', overlap, 'rule', rule, 'lane', lane, 'spec', spec, 'door', door,
+call('HSET', key, 'revision', revision, 'overlap', overlap, 'rule', rule, 'lane', lane, 'spec', spec, 'options', options,
   'next_at_ms', next_ms, before and 'changed_at_ms' or 'created_at_ms', stamp)
 if made_by == '' then call('HDEL', key, 'made_by') else call('HSET', key, 'made_by', made_by) end
 if not before then note_share('schedules', name) end

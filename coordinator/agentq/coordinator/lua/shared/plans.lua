@@ -16,11 +16,11 @@ local function clear_plan_timer(plan)
 end
 
 -- Why a run cannot be a task of its plan, or nil.
-local function refuse_task(id, door)
-  local f = call('HMGET', key_plan(door.plan), 'created_at_ms', 'stop_state')
-  if not f[1] then return 'no_plan ' .. door.plan end
-  if f[2] then return 'closed_plan ' .. door.plan end
-  local other = call('HGET', key_plan_tasks(door.plan), door.task)
+local function refuse_task(id, options)
+  local f = call('HMGET', key_plan(options.plan), 'created_at_ms', 'stop_state')
+  if not f[1] then return 'no_plan ' .. options.plan end
+  if f[2] then return 'closed_plan ' .. options.plan end
+  local other = call('HGET', key_plan_tasks(options.plan), options.task)
   if other and other ~= id then return 'duplicate ' .. other end
 end
 
@@ -31,11 +31,11 @@ local function reopen_plan(plan)
   plans_to_check[plan] = true
 end
 
-local function add_task(id, run, door)
-  call('HSET', run.key, 'task', door.task)
-  if door.after then call('HSET', run.key, 'all_dependencies', table.concat(door.after, ' ')) end
-  call('HSET', key_plan_tasks(door.plan), door.task, id)
-  reopen_plan(door.plan)
+local function add_task(id, run, options)
+  call('HSET', run.key, 'task', options.task)
+  if options.after then call('HSET', run.key, 'all_dependencies', table.concat(options.after, ' ')) end
+  call('HSET', key_plan_tasks(options.plan), options.task, id)
+  reopen_plan(options.plan)
 end
 
 -- Let nothing more of a plan begin; `how` is the word that it ends with.

@@ -1,6 +1,6 @@
 --[[ Schedules: their place among those that are due, their history, and how they make runs. ]]
 
-local SCHEDULE_FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'door',
+local SCHEDULE_FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'options',
   'fault', 'made_by' }
 
 -- Read what the scripts need of a schedule; nil when there is none.
@@ -14,8 +14,8 @@ end
 
 -- Whether all is there that a tick takes.
 local function is_complete(schedule)
-  return schedule.next_at_ms and schedule.overlap and schedule.lane and schedule.spec and schedule.door
-    and pcall(cjson.decode, schedule.door)
+  return schedule.next_at_ms and schedule.overlap and schedule.lane and schedule.spec and schedule.options
+    and pcall(cjson.decode, schedule.options)
 end
 
 -- Put a schedule where the scheduler looks next, and tell it if it is sooner than it knows.
@@ -87,9 +87,9 @@ end
 
 -- Make a run of a schedule; answers in the words of submit.
 local function create_scheduled_run(schedule, id, waits_for)
-  local door = cjson.decode(schedule.door)
-  door.schedule = schedule.name
+  local options = cjson.decode(schedule.options)
+  options.schedule = schedule.name
   if made_by == '' then made_by = schedule.made_by or '' end
-  if #waits_for > 0 then door.after, door.on_failed = waits_for, 'run' end
-  return create_run(id, schedule.lane, schedule.spec, door)
+  if #waits_for > 0 then options.after, options.on_failed = waits_for, 'run' end
+  return create_run(id, schedule.lane, schedule.spec, options)
 end
