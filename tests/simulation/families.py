@@ -123,7 +123,7 @@ class Families:
         if life is None or len(runs) >= RUNS_MOST:
             return
         spec = self._child(self.sim.model.bounds_of(life), claim.id)
-        run, options = self.sim.run_id(), spec.to_submit_options() | {"fence": claim.fence, "most": CHILDREN}
+        run, options = self.sim.run_id(), spec.to_submit_options() | {"fence": claim.fence, "max_children": CHILDREN}
         words = (run, spec.lane, spec.to_wire(), json.dumps(options))
         self._say(self.chance.choice(TOKENS), lambda: self.sim.store.call("run/submit", 0, *words))
 

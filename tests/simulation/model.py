@@ -140,7 +140,7 @@ class Model(Projects):
         for parent in options.get("after", ()):
             self.wait_for(life, parent)
         self.take_key(heard, life)
-        if "turn" in options:
+        if "agent" in options:
             assert self.sessions[options["session"]].state == "open", f"{run} is a turn of {options['session']}"
             self.line_of(life).append(run)
         waits = "after" in options or life.open or bool(life.follows) or self.is_behind(life)

@@ -122,7 +122,7 @@ class Projects(Talks):
             if plan.stopped and not plan.ended:
                 late += [f"{life.line}: its plan was stopped" for life in lives if not life.ended and not life.stop_at]
             elif not plan.stopped:
-                lost = [life for life in lives if life.state == "skipped" and "turn" not in life.options]
+                lost = [life for life in lives if life.state == "skipped" and "agent" not in life.options]
                 late += [f"{life.line}: nothing keeps it" for life in lost if self._could_begin(life)]
         return late
 

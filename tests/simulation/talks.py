@@ -48,7 +48,7 @@ class Talks(Waits):
 
     def line_of(self, life: Life) -> list[str]:
         """The line that a turn stands in; of other runs, nothing."""
-        return self.sessions[life.options["session"]].line if "turn" in life.options else []
+        return self.sessions[life.options["session"]].line if "agent" in life.options else []
 
     def is_behind(self, life: Life) -> bool:
         """Whether there are turns before it."""
@@ -82,14 +82,14 @@ class Talks(Waits):
     def bounds_of(self, life: Life) -> RunSpec:
         """What a run has for its children: what it was asked for, in the folder of its conversation if in no other."""
         own = life.asked
-        folder = self.sessions[life.options["session"]].cwd if "turn" in life.options and own.workspace is None else ""
+        folder = self.sessions[life.options["session"]].cwd if "agent" in life.options and own.workspace is None else ""
         return own.model_copy(update={"cwd": own.cwd or folder}) if folder else own
 
     # ---- the next attempt
 
     def conversation_of(self, life: Life) -> Talk:
         return (
-            self.sessions[life.options["session"]] if "turn" in life.options else self.own.setdefault(life.id, Talk())
+            self.sessions[life.options["session"]] if "agent" in life.options else self.own.setdefault(life.id, Talk())
         )
 
     def goes_where_it_must(self, heard: Heard, life: Life) -> None:
@@ -104,7 +104,7 @@ class Talks(Waits):
         own = self.own.setdefault(life.id, Talk())
         self.before[life.id] = list(own.sums)
         own.agent_session = own.stays = own.carried_of = own.carried = ""
-        if "turn" in life.options:
+        if "agent" in life.options:
             self.line_of(life).append(life.id)
 
     # ---- what clients say
@@ -202,7 +202,7 @@ class Talks(Waits):
         now[0] = told[0] if heard["cost"] == "" else max(int(heard["cost"]), told[0])
         now[1] = int(heard["cost"] == "" and not told[0] and (spent or told[1] > 0 or sum(told[2:]) > 0))
         own = self.own.setdefault(life.id, Talk())
-        talks = [own, self.sessions[life.options["session"]]] if "turn" in life.options else [own]
+        talks = [own, self.sessions[life.options["session"]]] if "agent" in life.options else [own]
         for talk in talks:
             talk.sums = [sum(each) for each in zip(talk.sums, now, [-number for number in told], strict=True)]
         told[:] = now

@@ -265,7 +265,7 @@ class RunSpec(_StrictModel):
         if self.fair_key is not None:
             options["fair_key"] = self.fair_key
         if self.kind == "agent" and self.session is not None:
-            options["turn"] = self.agent
+            options["agent"] = self.agent
         if self.policy is not None:
             options["retry"] = self.policy.model_dump_json(exclude_defaults=True, exclude_none=True)
         return options

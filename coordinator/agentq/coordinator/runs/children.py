@@ -39,7 +39,8 @@ class AttemptChildren:
             raise NotAllowed(f"A child has no {strange[0]}: that would concern runs of others.")
         spec = spec.model_copy(update={"parent": self._claim.id})
         run_id, partition = self._queue.address(spec, run_id)
-        options = spec.to_submit_options() | {"parent": self._claim.id, "fence": self._claim.fence, "most": most}
+        parent = {"parent": self._claim.id, "fence": self._claim.fence, "max_children": most}
+        options = spec.to_submit_options() | parent
         (word,) = self._queue.store.call("run/submit", partition, run_id, spec.lane, spec.to_wire(), to_json(options))
         receipt = parse_receipt(run_id, word)
         if receipt.refused is not None:

@@ -31,7 +31,7 @@ local function write_run(id, lane, spec, run, reason, options)
       'children', 'schedule' }) do
       if options[name] then call('HSET', key, name, options[name]) end
     end
-    if run.turn_of then call('HSET', key, 'turn_of', run.turn_of, 'agent', options.turn) end
+    if run.turn_of then call('HSET', key, 'turn_of', run.turn_of, 'agent', options.agent) end
     if reason ~= '' then call('HSET', key, 'reason', reason) end
     if run.due_at_ms then call('HSET', key, 'due_at_ms', run.due_at_ms) end
     if run.expires_at_ms then call('HSET', key, 'expires_at_ms', run.expires_at_ms) end
@@ -129,8 +129,8 @@ local function create_with_options(id, lane, spec, options)
   local excess = refuse_units(options.limits)
   if excess then return excess end
   local room = options.dedupe_key and resolve_duplicate(options, spec) or {}
-  local word = room.word or (options.turn and refuse_turn(options.session, options.turn))
-    or (options.parent and refuse_child(options.parent, room.replaces or {}, options.most))
+  local word = room.word or (options.agent and refuse_turn(options.session, options.agent))
+    or (options.parent and refuse_child(options.parent, room.replaces or {}, options.max_children))
     or (options.task and refuse_task(id, options))
   if word then return word end
   if options.parent then add_child(id, options) end
@@ -138,7 +138,7 @@ local function create_with_options(id, lane, spec, options)
     if other then end_run_because(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(options.due_at_ms),
-    limits = options.limits, fair_key = options.fair_key, parent = options.parent, turn_of = options.turn and options.session,
+    limits = options.limits, fair_key = options.fair_key, parent = options.parent, turn_of = options.agent and options.session,
     plan = options.task and options.plan }
   if run.turn_of then
     enqueue_turn(id, run)
