@@ -242,7 +242,7 @@ class Answers(Room):
             self.answer_turn(life.options, *heard.reply.split(" "))
         elif heard.reply.startswith("ok "):
             assert life is not None
-            assert life.operation == f"requeue {heard['op']}"
+            assert life.operation == f"requeue {heard['operation']}"
             assert heard.reply == f"ok {life.state}"
         else:
             self._moved(heard, set())

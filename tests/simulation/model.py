@@ -306,7 +306,7 @@ class Model(Projects):
         life.spent.clear()
         life.begun_at = heard.now
         named = heard.script == "run/requeue" and heard["id"] == life.id
-        life.operation = f"requeue {heard['op']}" if named else ""
+        life.operation = f"requeue {heard['operation']}" if named else ""
         self.begin_anew(life)
         if "dedupe_key" in life.options:
             key = life.options["dedupe_key"]

@@ -81,7 +81,7 @@ class Seats:
 
     def answer_worker_register(self, heard: Heard) -> None:
         worker, seat = heard["worker"], self.workers.get(heard["worker"])
-        same = seat is not None and (seat.epoch == heard["epoch"] or seat.operation == heard["op"])
+        same = seat is not None and (seat.epoch == heard["epoch"] or seat.operation == heard["operation"])
         if heard.refusal == "duplicate":
             assert seat is not None
             assert not same
@@ -94,7 +94,7 @@ class Seats:
             if seat is None or not resumed:
                 assert not holds
                 assert seat is None or int(epoch) > int(seat.epoch)
-                seat = self.workers[worker] = Seat(epoch, heard["op"])
+                seat = self.workers[worker] = Seat(epoch, heard["operation"])
                 assert self.told_of.get(worker) == "worker_registered", f"{worker}: {self.told_of.get(worker)}"
             seat.lease_until, seat.missing_at = heard.now + self.lease_ms, None
 

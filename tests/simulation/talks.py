@@ -113,9 +113,9 @@ class Talks(Waits):
         talk = self.sessions.get(heard["name"])
         if heard.reply == "ok":
             if talk is None:
-                talk = self.sessions[heard["name"]] = Talk(operation=heard["op"], cwd=heard["cwd"])
+                talk = self.sessions[heard["name"]] = Talk(operation=heard["operation"], cwd=heard["cwd"])
                 self._fork(talk, heard["fork"])
-            assert talk.operation == heard["op"], f"{heard['name']} was begun twice"
+            assert talk.operation == heard["operation"], f"{heard['name']} was begun twice"
         elif heard.reply.startswith("no_session"):
             assert heard["fork"] not in self.sessions
         else:

@@ -74,11 +74,11 @@ class Waits(Answers):
     # ---- each verb
 
     def signal(self, heard: Heard, life: Life, target: str) -> None:
-        assert heard["op"] not in life.operations, f"{life.line} heard {heard['op']} twice"
+        assert heard["operation"] not in life.operations, f"{life.line} heard {heard['operation']} twice"
         awaited = life.state == "waiting" and heard["name"] in life.awaits
         assert target == ("pending" if awaited else life.state), f"{life.line} waits for {life.awaits}: {heard['name']}"
-        life.operations.add(heard["op"])
-        life.mail[heard["op"]] = heard["name"]
+        life.operations.add(heard["operation"])
+        life.mail[heard["operation"]] = heard["name"]
         if awaited:
             life.due_at = None
 
@@ -137,7 +137,7 @@ class Waits(Answers):
         word = heard.reply.partition(" ")[0]
         if life is None:
             assert word == "not_found", heard.reply
-        elif heard["op"] in life.operations:
+        elif heard["operation"] in life.operations:
             assert heard.reply == f"ok {life.state}"
         elif word == "full":
             assert heard.reply == f"full {len(life.mail)}"

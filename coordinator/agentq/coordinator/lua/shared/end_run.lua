@@ -77,13 +77,13 @@ local function end_run(id, run, verb, state, why, outcome, taken)
 end
 
 -- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
-local function end_attempt(id, run, verb, state, reason, outcome, op, ...)
+local function end_attempt(id, run, verb, state, reason, outcome, operation, ...)
   local record, value = archive_attempt(run, verb, outcome)
   call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'stop_at_ms')
   detach_from_worker(id, run)
   run.fence, run.stop_at_ms, run.lane = '', nil, next_lane(run)
   local entry = state == 'pending' and enqueue(id, run) or ''
-  transition(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'lane', run.lane, 'op', op,
+  transition(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'lane', run.lane, 'operation', operation,
     'reason', reason, 'due_at_ms', run.due_at_ms or '', 'extended', 1, record, value, ...)
 end
 
@@ -191,12 +191,12 @@ local function fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
 end
 
 -- Give a run back, at no cost to it; used by a draining worker, and for what its worker never heard of.
-local function release_run(id, run, reason, op)
+local function release_run(id, run, reason, operation)
   if run.stop_at_ms then
-    end_stopped_run(id, run, 'release', not op)
+    end_stopped_run(id, run, 'release', not operation)
   else
     run.due_at_ms = nil
-    end_attempt(id, run, 'release', 'pending', reason, nil, op or '')
+    end_attempt(id, run, 'release', 'pending', reason, nil, operation or '')
   end
   return run.state
 end

@@ -52,10 +52,10 @@ local function load(id)
   local run = { key = key, state = f[1], lane = f[2], entry = f[3], attempt = tonumber(f[4] or 0), fence = f[5],
     worker = f[6] }
   if f[7] then
-    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe_key', 'has_dependents', 'reason',
+    local m = call('HMGET', key, 'operation', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe_key', 'has_dependents', 'reason',
       'expires_at_ms', 'limits', 'reserved', 'fair_key', 'parent', 'has_signals_or_children', 'schedule', 'turn_of', 'pinned_host', 'own_host_demand', 'transcript_of', 'merge_queue',
       'plan', 'task', 'all_dependencies', 'retry_pass')
-    run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
+    run.operation, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe_key, run.has_dependents, run.reason = m[5], m[6], non_empty(m[7])
     run.expires_at_ms = run.attempt == 0 and tonumber(m[8] or nil)
     run.limits, run.reserved, run.fair_key = m[9], m[10], m[11]
@@ -99,12 +99,12 @@ end
 
 local function is_ended(run) return is_end_state(run.state) end
 
--- Load a run for a verb of its worker, or say by name why not. A verb sent twice is `ok`: it finds its mark in `op`, or,
+-- Load a run for a verb of its worker, or say by name why not. A verb sent twice is `ok`: it finds its mark in `operation`, or,
 -- where the worker itself ended the attempt, the run in a state that the verb leads to.
 local function load_held(id, fence, verb)
   local run = load(id)
   if not run then return nil, 'not_found' end
-  if run.fence ~= fence then return nil, run.op == verb .. ' ' .. fence and 'ok' or 'fenced' end
+  if run.fence ~= fence then return nil, run.operation == verb .. ' ' .. fence and 'ok' or 'fenced' end
   if is_verb_allowed(verb, run.state) then return run end
   local led_here = event_of(verb, 'claimed', run.state) or event_of(verb, 'running', run.state)
   return nil, led_here and 'ok' or 'wrong_state ' .. run.state

@@ -55,7 +55,7 @@ local function live_dependencies(run)
 end
 
 -- Let a run begin again that nothing refuses; returns the state it is in now. A task waits for its dependencies that live.
-local function requeue_run(id, run, op)
+local function requeue_run(id, run, operation)
   if run.dedupe_key then call('SET', key_dedupe(run.dedupe_key), id) end
   if run.parent then readd_child(id, run) end
   reset_run(run)
@@ -72,7 +72,7 @@ local function requeue_run(id, run, op)
   if waits then call('HSET', run.key, 'reason', waits) end
   add_dependencies(id, parents)
   transition(id, run, 'requeue', waits and 'blocked' or 'pending', '', 'entry', waits and '' or enqueue(id, run), 'fence', '',
-    'worker', '', 'lane', run.lane, 'op', op, 'extended', 1, 'requeued_at_ms', stamp)
+    'worker', '', 'lane', run.lane, 'operation', operation, 'extended', 1, 'requeued_at_ms', stamp)
   if run.plan then reopen_plan(run.plan) end
   return run.state
 end

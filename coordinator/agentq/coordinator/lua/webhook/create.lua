@@ -1,19 +1,19 @@
 --[[ webhook/create: make a webhook, which is told of what happens after these places.
 KEYS   base
-ARGV   now_ms name url filter secret positions op
+ARGV   now_ms name url filter secret positions operation
 REPLY  ok, existing STATE, many_webhooks NUMBER
 VERBS
 FLAGS
-`filter` is JSON. `positions` has the place in the events of each partition. `op` names the call: sent again it changes nothing. ]]
+`filter` is JSON. `positions` has the place in the events of each partition. `operation` names the call: sent again it changes nothing. ]]
 
 local key = key_webhook(name)
 local f = call('HMGET', key, 'creation', 'state')
-if f[1] == op then return 'ok' end
+if f[1] == operation then return 'ok' end
 if f[2] then return 'existing ' .. f[2] end
 local number = call('ZCARD', key_webhooks())
 if number >= WEBHOOKS then return 'many_webhooks ' .. number end
 
-call('HSET', key, 'url', url, 'filter', filter, 'secret', secret, 'positions', positions, 'state', 'active', 'creation', op,
+call('HSET', key, 'url', url, 'filter', filter, 'secret', secret, 'positions', positions, 'state', 'active', 'creation', operation,
   'created_at_ms', stamp)
 if made_by ~= '' then call('HSET', key, 'made_by', made_by) end
 call('ZADD', key_webhooks(), stamp, name)
