@@ -33,7 +33,7 @@ NOTICE_EVENTS = {
     "worker_draining": "a worker claims nothing more; `detail` tells who asked for that",
     "worker_left": "a worker has finished or handed back what it held, and left",
     "worker_lost": "a worker was declared lost, what it held goes on elsewhere; `detail` tells why",
-    "told": "a foreign executor has told something of a session; `detail` names both",
+    "dialect_event": "a foreign executor appended an event to a session; `detail` names the session and the entry",
     "session_deleted": "a session was deleted before its time; `detail` names it",
     "scripts_changed": "a script that runners fetch was stored, changed or taken away",
     "webhook_disabled": "nobody is told through a webhook any more, which has failed for too long",

@@ -116,7 +116,7 @@ def translate_events(
 
 def _translate_event(session_store: DialectSessionStore, event: LocatedEvent, session: str | None) -> list[NamedEvent]:
     name, _, entry = event.detail.partition(" ")
-    if event.event in ("told", "session_deleted"):
+    if event.event in ("dialect_event", "session_deleted"):
         if session not in (None, name):
             return []
         if event.event == "session_deleted":
