@@ -30,7 +30,7 @@ def test_both_streams_are_kept_apart_and_in_order(world: World) -> None:
     world.queue.log(claim, 2, [LogChunk("out", "ä\n"), LogChunk("note", "that was all\n")])
 
     entries = read(world, claim.id)
-    assert [(entry.stream, entry.text, entry.at) for entry in entries] == [
+    assert [(entry.stream, entry.text, entry.from_byte) for entry in entries] == [
         ("out", "a\n", 0),
         ("err", "b\n", 2),
         ("out", "ä\n", 4),

@@ -271,10 +271,12 @@ def _check_logs(snapshot: Snapshot) -> None:
         assert 0 < len(entries) <= LOG_ENTRIES, f"the log of {run} has {len(entries)} entries"
         items = list(entries.values())
         for before, after in itertools.pairwise(items):
-            assert int(after["at"]) == int(before["at"]) + len(before["text"].encode()), f"{run} lost part of its log"
+            assert int(after["from_byte"]) == int(before["from_byte"]) + len(before["text"].encode()), (
+                f"{run} lost part of its log"
+            )
             assert before["fence"] != after["fence"] or int(before["number"]) <= int(after["number"])
-        end = int(items[-1]["at"]) + len(items[-1]["text"].encode())
-        assert end - int(items[0]["at"]) <= LOG_BYTES, f"the log of {run} is too large"
+        end = int(items[-1]["from_byte"]) + len(items[-1]["text"].encode())
+        assert end - int(items[0]["from_byte"]) <= LOG_BYTES, f"the log of {run} is too large"
 
 
 def _check_schedules(snapshot: Snapshot) -> None:

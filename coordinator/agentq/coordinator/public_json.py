@@ -337,7 +337,7 @@ def log_position_json(entry: RunLogEntry) -> dict[str, Any]:
 
 def log_json(entry: RunLogEntry) -> dict[str, Any]:
     """A piece of a log."""
-    return log_position_json(entry) | {"text": entry.text, "from_byte": entry.at}
+    return log_position_json(entry) | {"text": entry.text, "from_byte": entry.from_byte}
 
 
 def _format_time(at_ms: int | None) -> str | None:

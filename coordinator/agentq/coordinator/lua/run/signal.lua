@@ -16,7 +16,7 @@ local count = call('XLEN', key_pending_signals(id))
 if count >= MAIL_KEPT then return 'full ' .. count end
 call('ZADD', key_signal_ids(id), stamp, operation)
 call('ZREMRANGEBYRANK', key_signal_ids(id), 0, -1 - SIGNALS_REMEMBERED)
-call('XADD', key_pending_signals(id), '*', 'name', name, 'data', data, 'at', stamp, 'by', by)
+call('XADD', key_pending_signals(id), '*', 'name', name, 'data', data, 'at_ms', stamp, 'by', by)
 if not run.has_signals_or_children then call('HSET', run.key, 'has_signals_or_children', 1, 'extended', 1) end
 if run.state == 'waiting' and has_name(call('HGET', run.key, 'awaited_signals') or '', name) then
   wake_run(id, run, 'signal', name)
