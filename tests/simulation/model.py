@@ -240,7 +240,7 @@ class Model(Projects):
                 due_at = int(heard["due_at_ms"])
             if due_at is None:
                 spent = life.spent[life.purse("limit")]
-                due_at = heard.now + life.backoff_ms("limit", spent, float(heard["dice"]))
+                due_at = heard.now + life.backoff_ms("limit", spent, float(heard["random"]))
             again = life.pays("limit") and life.in_time(due_at)
             assert target == ("scheduled" if again else "failed"), f"{life.line}: spent {life.spent}"
             life.due_at = due_at
@@ -272,7 +272,7 @@ class Model(Projects):
                 purse, most = "lost_before_start", LOSSES_BEFORE_START
             spent = life.spent[purse]
             at_once = waited or not spent
-            due_at = heard.now + (0 if at_once else life.backoff_ms("lost", spent - 1, float(heard["dice"])))
+            due_at = heard.now + (0 if at_once else life.backoff_ms("lost", spent - 1, float(heard["random"])))
             again = spent < most and life.in_time(due_at)
             expected = "failed" if not again else "pending" if at_once else "scheduled"
             assert target == expected, f"{life.line} is {target} after {spent} of {purse}"

@@ -58,7 +58,7 @@ MUTATIONS = (
     M("dependents are not told", "end_run",
       "if #unnotified_runs > 0 then notify_dependents(SETTLE_A_CALL) end", ""),
     M("a claim forgets its nonce", "claim_runs",
-      "call('HSET', key_worker(worker), way, nonce)", ""),
+      "call('HSET', key_worker(worker), caller, nonce)", ""),
     M("a worker may claim when its lease is over", "claim_runs",
       "if not lease or tonumber(lease) <= now then return 'unrenewed' end", ""),
     M("an old entry is as good as the new one", "claim_runs",

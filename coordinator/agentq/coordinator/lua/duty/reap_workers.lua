@@ -1,6 +1,6 @@
 --[[ duty/reap_workers: find workers whose lease is gone, and requeue the runs of those that do not come back.
 KEYS   base
-ARGV   now_ms server gap_ms lease_ms grace_ms dice
+ARGV   now_ms server gap_ms lease_ms grace_ms random
 REPLY  [marked, doubtful, runs, left, next_at_ms or 0, worker, ...]
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
@@ -55,7 +55,7 @@ local function wait_until(at) next_at = math.min(next_at or at, at) end
 local function remove_lost_worker(worker, swept)
   local function dismiss(id, run)
     runs = runs + 1
-    lose_attempt(id, run, dice, 'worker ' .. worker .. ' was lost')
+    lose_attempt(id, run, random, 'worker ' .. worker .. ' was lost')
   end
   if not swept then
     call('HSET', key_worker(worker), 'state', 'lost', 'ended_why', LEASE_ENDED)

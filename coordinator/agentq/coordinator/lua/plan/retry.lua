@@ -1,11 +1,11 @@
 --[[ plan/retry: ended tasks of a plan begin again, a bounded number in one call, and with them what was skipped for them.
 KEYS   base
-ARGV   now_ms plan which operation
+ARGV   now_ms plan scope operation
 REPLY  ok LEFT, not_found, halting NAME
 VERBS  requeue unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue requeue_run
-`which` is failed; or all, those that were cancelled among them; or skipped, only what was skipped for tasks that live again or
+`scope` is failed; or all, those that were cancelled among them; or skipped, only what was skipped for tasks that live again or
 have completed since. `operation` names the call: with the same one it goes on. LEFT is 1 until it is done; the plan's timer goes on
 with it, whether or not this is called again. Each task begins again once, however soon it fails. ]]
 
@@ -14,8 +14,8 @@ local f = call('HMGET', key, 'created_at_ms', 'stop_state', 'end_state', 'operat
 if not f[1] then return 'not_found' end
 if f[2] and not f[3] then return 'halting ' .. plan end
 -- What a task that began again has set going is gone on with.
-if f[4] ~= operation and not (which == 'skipped' and f[5]) then
-  start_plan_retry(plan, which)
+if f[4] ~= operation and not (scope == 'skipped' and f[5]) then
+  start_plan_retry(plan, scope)
   call('HSET', key, 'operation', operation)
 end
 return continue_plan_retry(plan, WALK_A_CALL) and 'ok 0' or 'ok 1'

@@ -1,6 +1,6 @@
 --[[ repair/queue: compare a stretch of a queue's indexes with the runs and their homes, and mend what does not fit.
 KEYS   base
-ARGV   now_ms queue dice
+ARGV   now_ms queue random
 ROWS   state
 REPLY  [runs looked at, mended, 1 if the end of the last index was reached]
 VERBS  submit lose release unblock skip cancel wake
@@ -118,7 +118,7 @@ local function repair_run(id)
     return true
   end
   if is_held(run) and not (is_held_by(run.worker, id) and is_known_to_reaper(run.worker)) then
-    if state == 'claimed' then release_run(id, run, 'its worker is unknown') else lose_attempt(id, run, dice, 'its worker is unknown') end
+    if state == 'claimed' then release_run(id, run, 'its worker is unknown') else lose_attempt(id, run, random, 'its worker is unknown') end
     return true
   end
   timers[id] = missing_timer(id, run)

@@ -1,6 +1,6 @@
 --[[ rq/push_job: put an RQ job straight into its lane, for producers that know of it.
 KEYS   base
-ARGV   now_ms id lane job head tail timed
+ARGV   now_ms id lane job head tail timeout_parts
 REPLY  ok, exists ID, barred QUEUE, many_queues NUMBER, many_of_token NUMBER KIND
 VERBS  submit unblock skip cancel wake
 FLAGS
@@ -12,4 +12,4 @@ if is_intake_closed(queue) then return 'barred ' .. queue end
 local excess = refuse_queue(queue)
 if excess then return excess end
 call('SADD', key_rq_direct_queues(), queue)
-return submit_job(id, lane, job, head, tail, timed)
+return submit_job(id, lane, job, head, tail, timeout_parts)

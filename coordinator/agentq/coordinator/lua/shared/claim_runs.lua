@@ -11,9 +11,9 @@ end
 
 -- The beginning of the reply; or, for a call sent again, the whole reply as it was. Of each of the ways in which a worker
 -- claims side by side the last call is remembered.
-local function start_claim_reply(worker, way, nonce)
+local function start_claim_reply(worker, caller, nonce)
   local given = { 'ok', lanes_revision() }
-  if call('HGET', key_worker(worker), way) ~= nonce then return given, false end
+  if call('HGET', key_worker(worker), caller) ~= nonce then return given, false end
   local holds = call('HGETALL', key_worker_runs(worker))
   for at = 1, #holds, 2 do
     local fence = string.match(holds[at + 1], '^%S+')
@@ -160,8 +160,8 @@ local function claim_from_lanes(all, wanted, cursor, worker, nonce, given)
 end
 
 -- Write down what the worker now holds, and by which call.
-local function record_claims(worker, way, nonce)
+local function record_claims(worker, caller, nonce)
   if not new_holds[worker] then return end
   each_chunk(new_holds[worker], 1000, function(...) call('HSET', key_worker_runs(worker), ...) end)
-  call('HSET', key_worker(worker), way, nonce)
+  call('HSET', key_worker(worker), caller, nonce)
 end

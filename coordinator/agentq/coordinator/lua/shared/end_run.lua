@@ -126,9 +126,9 @@ local function retry_budget(policy, class)
   return budget, policy[budget] or ({ failures = FAILURES, crashes = CRASHES, deferrals = DEFERRALS })[budget]
 end
 
--- How long to wait after a failure of a class: as listed, fixed, or exponential with full jitter. `dice` is between 0 and
+-- How long to wait after a failure of a class: as listed, fixed, or exponential with full jitter. `random` is between 0 and
 -- 1, thrown by the caller.
-local function backoff_ms(policy, class, spent, dice)
+local function backoff_ms(policy, class, spent, random)
   local own = policy.classes and policy.classes[class] or {}
   local function said(name, default)
     if own[name] ~= nil then return own[name] end
@@ -141,7 +141,7 @@ local function backoff_ms(policy, class, spent, dice)
   if factor == 1 then return first end
   local most = math.max(first, said('delay_ms_max', BACKOFF_MS_MAX))
   local ceiling = math.min(first * factor ^ math.min(spent, 60), most)
-  return math.max(1, math.floor(said('jitter', true) and ceiling * tonumber(dice) or ceiling))
+  return math.max(1, math.floor(said('jitter', true) and ceiling * tonumber(random) or ceiling))
 end
 
 -- Whether a try that begins at a time would begin too late for its policy.
@@ -154,7 +154,7 @@ end
 -- The reaper's verb: the worker of this attempt is gone, or does not know of it. The first time it goes on at once.
 -- A function run that was not said to have begun, and is not `late` with that, has most likely waited behind others: it
 -- goes on at once and pays for that apart, unless its policy forbids every other try.
-local function lose_attempt(id, run, dice, why, late)
+local function lose_attempt(id, run, random, why, late)
   if run.stop_at_ms then return end_stopped_run(id, run, 'lose', true) end
   local policy = retry_policy(run)
   local purse, most = retry_budget(policy, 'lost')
@@ -162,7 +162,7 @@ local function lose_attempt(id, run, dice, why, late)
   if waited then purse, most = 'lost_before_start', LOSSES_BEFORE_START end
   local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
   local at_once = waited or spent == 0
-  local due_at = purse and not at_once and now + backoff_ms(policy, 'lost', spent - 1, dice) or now
+  local due_at = purse and not at_once and now + backoff_ms(policy, 'lost', spent - 1, random) or now
   if not purse or spent >= most or is_too_late(run, policy, due_at) then
     return end_run_because(id, run, 'lose', 'failed', 'lost', why, true)
   end
@@ -171,7 +171,7 @@ local function lose_attempt(id, run, dice, why, late)
 end
 
 -- A worker's verb: an attempt did not do its work. Returns what is answered.
-local function fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
+local function fail_attempt(id, run, fence, class, outcome, random, delay_ms)
   if run.stop_at_ms or class == 'cancelled' then
     end_run(id, run, 'fail', 'cancelled', class, outcome)
     return 'ok cancelled'
@@ -180,7 +180,7 @@ local function fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
   local purse, most = retry_budget(policy, class)
   local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
   if purse and spent < most then
-    run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, class, spent, dice))
+    run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, class, spent, random))
     if not is_too_late(run, policy, run.due_at_ms) then
       end_attempt(id, run, 'fail', 'scheduled', 'retry after ' .. class, outcome, 'fail ' .. fence, purse, spent + 1)
       return 'ok scheduled'

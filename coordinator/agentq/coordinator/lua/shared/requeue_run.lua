@@ -81,13 +81,13 @@ local RETRY_SCOPES = { skipped = 1, failed = 2, all = 3 }
 
 -- Begin to go through the ended tasks of a plan, to let those begin again that can: the skipped, or also the failed, or also
 -- the cancelled. Each begins again once in a walk.
-local function start_plan_retry(plan, which)
+local function start_plan_retry(plan, scope)
   local key = key_plan(plan)
   if call('EXISTS', key) == 0 then return end
   local under_way = call('HGET', key, 'retry_scope')
-  if under_way and RETRY_SCOPES[under_way] > RETRY_SCOPES[which] then which = under_way end
+  if under_way and RETRY_SCOPES[under_way] > RETRY_SCOPES[scope] then scope = under_way end
   call('HINCRBY', key, 'retry_pass', 1)
-  call('HSET', key, 'retry_scope', which, 'retry_cursor', '', 'retry_found', 0)
+  call('HSET', key, 'retry_scope', scope, 'retry_cursor', '', 'retry_found', 0)
 end
 
 -- Whether nothing that a task waits for has ended without completing. What was forgotten meanwhile had completed, if the task

@@ -1,16 +1,16 @@
 --[[ webhook/lease: take a webhook's deliveries in hand, or keep them there, and note how far they have come.
 KEYS   base
-ARGV   now_ms name owner lasts_ms positions
+ARGV   now_ms name owner lease_ms positions
 REPLY  [taken, url, filter, secret, secret before or '', places, failures, ms to the next try, nonce, message or ''], or [busy, ms], or [idle, state or '']
 VERBS
 FLAGS  allow-oom
 `positions`, where it is not empty, is the place up to which nothing is to be delivered; only who has them in hand may say so.
-Without `lasts_ms` they are laid down. ]]
+Without `lease_ms` they are laid down. ]]
 
 local key = key_webhook(name)
 local f = call('HMGET', key, 'state', 'holder', 'lease_until_ms', 'url', 'filter', 'secret', 'previous_secret',
   'previous_secret_until_ms', 'positions', 'failures', 'retry_at_ms', 'creation')
-local hold_ms = tonumber(lasts_ms) or 0
+local hold_ms = tonumber(lease_ms) or 0
 if not f[1] then return { 'idle', '' } end
 if f[2] and f[2] ~= owner then
   local left = tonumber(f[3]) - now

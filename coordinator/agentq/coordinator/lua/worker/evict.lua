@@ -1,6 +1,6 @@
 --[[ worker/evict: end the lease of a worker whose process is known to be dead, or whose place another takes; requeue its runs.
 KEYS   base
-ARGV   now_ms worker epoch dice why
+ARGV   now_ms worker epoch random why
 REPLY  ok, retiring, evicted
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
@@ -16,5 +16,5 @@ if record[2] ~= 'lost' then append_worker_event('worker_lost', worker, why) end
 call('HSET', key_worker(worker), 'state', 'lost', 'ended_why', why)
 call('UNLINK', key_worker_lease(worker))
 call('ZADD', key_workers(), now, worker)
-local function lose_held(id, run) lose_attempt(id, run, dice, why) end
+local function lose_held(id, run) lose_attempt(id, run, random, why) end
 return remove_worker(worker, 'lost', lose_held) and 'ok' or 'retiring'

@@ -1,6 +1,6 @@
 --[[ worker/heartbeat: a worker renews its lease, says which runs it holds, and learns what it must do.
 KEYS   base
-ARGV   now_ms worker epoch lease_ms grace_ms dice applied
+ARGV   now_ms worker epoch lease_ms grace_ms random applied
 ROWS   run fence
 REPLY  [ok, state, revision, number of disowned, run, fence, ..., order id, order, run, fence, detail, ...], evicted
 VERBS  release lose unblock skip cancel wake
@@ -32,7 +32,7 @@ local function reclaim_unnamed_run(id, fence, why)
   local run = load(id)
   if not (run and is_held(run) and run.fence == fence) then return call('HDEL', key_worker_runs(worker), id) end
   if run.state == 'claimed' then return release_run(id, run, why) end
-  lose_attempt(id, run, dice, why)
+  lose_attempt(id, run, random, why)
 end
 
 local function lose_if_start_late(id)
@@ -43,7 +43,7 @@ local function lose_if_start_late(id)
     call('HSET', key_run(id), 'claimed_at_ms', stamp)
     return false
   end
-  lose_attempt(id, load(id), dice, 'it was claimed and not started', true)
+  lose_attempt(id, load(id), random, 'it was claimed and not started', true)
   return true
 end
 

@@ -1,6 +1,6 @@
 --[[ worker/register: a worker announces itself, or comes back.
 KEYS   base
-ARGV   now_ms worker epoch operation lease_ms dice identity
+ARGV   now_ms worker epoch operation lease_ms random identity
 REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, retiring
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
@@ -18,7 +18,7 @@ local resumed = same and (record[2] == 'ready' or record[2] == 'draining')
 if alive and not same then return 'duplicate' end
 
 if not resumed then
-  local function dismiss(id, run) lose_attempt(id, run, dice, 'worker was started again') end
+  local function dismiss(id, run) lose_attempt(id, run, random, 'worker was started again') end
   local before = record[1] or call('EXISTS', key_worker_runs(worker)) == 1
   if before and not remove_worker(worker, 'gone', dismiss) then return 'retiring' end
   if record[2] == 'ready' or record[2] == 'draining' then append_worker_event('worker_lost', worker, 'it was started again') end
