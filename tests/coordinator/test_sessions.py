@@ -224,7 +224,7 @@ def test_a_schedule_of_turns_notes_that_their_session_is_not_there(world: World)
 def test_no_turn_can_wait_for_one_that_stands_behind_it(world: World) -> None:
     """Also when the submit is in several calls, and names a turn that was submitted, or began again, in between."""
     parent = world.submit(queue="other")
-    words = {"open": True, "after": [parent], "turn": "claude", "session": "chat"}
+    words = {"open": True, "after": [parent], "agent": "claude", "session": "chat"}
     old = turn(world)
     world.queue.cancel(old)
     made = submit_open(world, words)

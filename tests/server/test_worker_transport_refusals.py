@@ -72,7 +72,7 @@ def test_every_script_that_shows_a_fence_is_a_workers_and_every_word_of_those_is
     words = {name for each in WORKER_SCRIPTS for name in (*SCRIPTS[each].header.arguments, *SCRIPTS[each].header.rows)}
 
     assert fenced - WORKER_SCRIPTS == {"run/cancel"}, "which is said of children"
-    others = {"worker", "identity", "dice", "lease_ms", "grace_ms", "lane", "lanes", "limit"}
+    others = {"worker", "identity", "random", "lease_ms", "grace_ms", "lane", "lanes", "limit"}
     assert words - ARGUMENT_PATTERNS.keys() - ARGUMENT_CHECKS.keys() == others
 
 

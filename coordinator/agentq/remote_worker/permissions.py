@@ -230,7 +230,7 @@ class WorkerPermissions:
                 self._check_own(text)
             case "identity":
                 return self._described(text)
-            case "dice":
+            case "random":
                 return self.store.dice()
             case "lease_ms":
                 return self.settings.lease_ms
@@ -303,18 +303,18 @@ ARGUMENT_PATTERNS = {
     for pattern, names in {
         _NUMBER_PATTERN: "epoch count calls number input cached output turns until_ms",
         f"({_NUMBER_PATTERN})?": "delay_ms due_at_ms alarm_at_ms alarm_ms cost after",
-        r"[0-9A-Za-z]{1,64}": "op nonce",
+        r"[0-9A-Za-z]{1,64}": "operation nonce",
         r"(\d{1,10}-[0-9A-Za-z]{1,64})?": "fence",
         _ENTRY_ID: "entry",
         f"({_ENTRY_ID}(,{_ENTRY_ID})*)?": "applied",
-        r"[01]": "way",
+        r"[01]": "caller",
         r"1?": "movable",
-        r"(fresh)?": "fresh",
+        r"(fresh)?": "with_read",
         r"drain|hurry": "order",
         r"out|err|note|event": "stream",
         r"(all|any)?": "children",
         r"( ([A-Za-z0-9_.@+-]{1,128} ){1,32})?": "signals",
-        r"": "gate",
+        r"": "account_limit",
         r"[0-9a-f]{20}": "line place",
         r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",
         r"([0-9a-f]{40}|[0-9a-f]{64})?": "base_commit",
@@ -370,10 +370,10 @@ ARGUMENT_CHECKS: dict[str, Callable[[str], None]] = {
     "run": check_run_id,
     "outcome": lambda text: _check_model(Outcome, text, "outcome"),
     "class": _check_outcome_class,
-    "work": lambda text: _check_model(MergeProgress, text, "note"),
+    "merge_progress": lambda text: _check_model(MergeProgress, text, "note"),
     "progress": _check_size(bounds.PROGRESS_BYTES, parsed=True),
     "totals": _check_size(bounds.TOTALS_BYTES, parsed=True),
-    "saved": _check_size(bounds.PARKED_STATE_BYTES, parsed=True),
+    "saved_state": _check_size(bounds.PARKED_STATE_BYTES, parsed=True),
     "text": _check_size(4 * bounds.LOG_CHUNK_CHARACTERS),
     "transcript": _check_size(bounds.TRANSCRIPT_BYTES),
     "agent_session": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),

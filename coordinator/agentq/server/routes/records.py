@@ -30,7 +30,7 @@ from agentq.server.service import ServerService, get_service
 router = APIRouter(prefix="/records", tags=["records"], dependencies=[ONLY_KNOWN_PARAMETERS])
 
 IDS_MAX = 500
-SECRET_FIELDS = ("fence", "op")
+SECRET_FIELDS = ("fence", "operation")
 """What only whoever holds the run may know."""
 
 SessionNamePath = Annotated[str, Path(description="The name of a session.")]

@@ -41,7 +41,7 @@ end
 
 -- Why there is no room for so many units under a key, and when there will be if only time brings it; nil if there is.
 local function check_limit(key, wanted)
-  local f = call('HMGET', key_limit(key), 'blocked_until_ms', 'max', 'units', 'per_ms', 'burst', 'tokens', 'filled_at_ms')
+  local f = call('HMGET', key_limit(key), 'shut_until_ms', 'max', 'units', 'per_ms', 'burst', 'tokens', 'filled_at_ms')
   local shut_until = tonumber(f[1] or nil)
   if shut_until and shut_until > now then return 'shut', shut_until end
   if f[2] and call('ZCARD', key_limit_holders(key)) >= tonumber(f[2]) then return 'full' end
@@ -211,10 +211,10 @@ end
 local function block_limit_until(key, until_ms, why)
   local open_at = math.min(tonumber(until_ms), DUE_AT_MS_MAX)
   if open_at > now then
-    call('HSET', key_limit(key), 'blocked_until_ms', string.format('%.0f', open_at), 'blocked_why', why)
+    call('HSET', key_limit(key), 'shut_until_ms', string.format('%.0f', open_at), 'shut_why', why)
     set_timer('limit ' .. key, open_at)
   else
-    call('HDEL', key_limit(key), 'blocked_until_ms', 'blocked_why')
+    call('HDEL', key_limit(key), 'shut_until_ms', 'shut_why')
     freed_limits[#freed_limits + 1] = key
   end
   update_limit_set(key)
@@ -222,7 +222,7 @@ end
 
 -- The timer of a key has rung: its gate is open, or its bucket holds enough.
 local function run_limit_timer(key)
-  local shut_until = tonumber(call('HGET', key_limit(key), 'blocked_until_ms') or nil)
+  local shut_until = tonumber(call('HGET', key_limit(key), 'shut_until_ms') or nil)
   if shut_until and shut_until <= now then block_limit_until(key, 0) end
   timers['limit ' .. key] = false
   freed_limits[#freed_limits + 1] = key
@@ -236,7 +236,7 @@ local function admit_waiters(budget)
       local id = call('ZRANGE', key_limit_waiters(key), 0, 0)[1]
       if not id then
         -- A gate opens, and is forgotten, also when nobody waits at it.
-        timers['limit ' .. key] = tonumber(call('HGET', key_limit(key), 'blocked_until_ms') or nil) or false
+        timers['limit ' .. key] = tonumber(call('HGET', key_limit(key), 'shut_until_ms') or nil) or false
         break
       end
       local why, when = check_limit(key, units_wanted(id, key))
