@@ -186,7 +186,9 @@ def _check_chosen_id(service: ServerService, caller: Principal, what: SubmitBody
 async def _submit_once(
     service: ServerService, caller: Principal, what: SubmitBody, key: str, *, durable: bool
 ) -> SubmitResponse:
-    body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_submit_options()) for spec in what.specs))
+    body = sha256(
+        b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_submit_options()) for spec in what.specs)
+    )
     made = {"ids": [service.run_verbs.address(spec, None)[0] for spec in what.specs]}
 
     async def act(first: dict[str, Any]) -> SubmitResponse:
