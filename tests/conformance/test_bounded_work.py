@@ -168,7 +168,7 @@ def test_an_ousted_worker_with_many_runs_loses_them_in_chunks(make_stage: MakeSt
     stage, since = hold_many(make_stage)
     words = ("w1", stage.epoch("w1"), "0.5", "its process is dead")
 
-    assert call(stage, "worker/evict", *words) == "retiring"
+    assert call(stage, "worker/evict", *words) == "releasing_runs"
     assert len(told(stage, since, "lost")) == SWEEP_A_CALL
     stage.world.check()
     assert stage.world.reap() == ["w1"]
@@ -182,7 +182,7 @@ def test_a_worker_that_leaves_hands_many_runs_back_in_chunks(make_stage: MakeSta
     stage, since = hold_many(make_stage)
     words = ("w1", stage.epoch("w1"))
 
-    assert call(stage, "worker/deregister", *words) == "retiring"
+    assert call(stage, "worker/deregister", *words) == "releasing_runs"
     assert len(told(stage, since, "released")) == SWEEP_A_CALL
     stage.world.check()
     stage.lease("w1").deregister()
@@ -195,7 +195,7 @@ def test_a_worker_that_was_started_again_gives_up_many_runs_in_chunks(make_stage
     stage.world.pass_ms(stage.world.settings.lease_ms)
     identity = stage.lease("w1").identity.model_dump_json()
 
-    assert call(stage, "worker/register", "w1", "0", "operation", 30_000, "0.5", identity) == "retiring"
+    assert call(stage, "worker/register", "w1", "0", "operation", 30_000, "0.5", identity) == "releasing_runs"
     assert len(told(stage, since, "lost")) == SWEEP_A_CALL
     del stage.leases["w1"]
     stage.lease("w1")
@@ -215,7 +215,7 @@ def test_a_worker_learns_in_one_beat_of_everything_that_it_lost(make_stage: Make
     with stage.unchanged():
         beat = lease.heartbeat([*former, *strangers])
 
-    assert beat.disowned == [*former, *strangers]
+    assert beat.fenced_claims == [*former, *strangers]
 
 
 def test_many_orders_come_a_hundred_at_a_time_until_they_are_applied(make_stage: MakeStage) -> None:

@@ -36,7 +36,7 @@ def live(world: World, lease: WorkerLease, claim: Claim, milliseconds: int) -> l
     for _ in range(0, milliseconds, STEP_MS):
         since = world.now_ms % world.settings.heartbeat_ms
         if since < STEP_MS:
-            assert lease.heartbeat([claim]).disowned == []
+            assert lease.heartbeat([claim]).fenced_claims == []
         if since < STEP_MS or since >= world.settings.heartbeat_ms - STEP_MS:
             lost += world.reap()
         world.pass_ms(STEP_MS)
@@ -105,13 +105,13 @@ def test_p3_a_run_that_is_about_to_start_when_the_clock_is_set_has_its_time_anew
     lease, run = world.worker("w1"), world.submit()
     (claim,) = lease.claim(1)
     world.pass_ms(jump_ms)
-    assert lease.heartbeat([claim]).disowned == []
+    assert lease.heartbeat([claim]).fenced_claims == []
 
     world.pass_ms(START_MS - 1)
-    assert lease.heartbeat([claim]).disowned == []
+    assert lease.heartbeat([claim]).fenced_claims == []
     assert world.get(run).crashes == 0
     world.pass_ms(1)
-    assert lease.heartbeat([claim]).disowned == [claim]
+    assert lease.heartbeat([claim]).fenced_claims == [claim]
     assert world.get(run).crashes == 1
 
 

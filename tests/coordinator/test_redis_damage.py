@@ -256,7 +256,7 @@ def test_what_a_worker_held_goes_on_when_the_list_of_it_was_deleted(world: World
     world.tidy()
 
     assert world.state(run) == "pending"
-    assert lease.heartbeat([claim]).disowned == [claim]
+    assert lease.heartbeat([claim]).fenced_claims == [claim]
 
 
 def test_a_worker_whose_record_was_deleted_registers_again_when_its_lease_is_over(world: World) -> None:

@@ -111,19 +111,19 @@ class Answers(Room):
             if word == "ok":
                 assert life is not None, f"{run} was acknowledged, and is not there"
                 assert life.spec == spec
-            elif word == "taken":
+            elif word == "id_taken":
                 assert life is not None
                 assert life.spec != spec
             elif word == "no_dependency":
                 assert other in options["after"]
                 assert other not in self.runs, f"{run} was refused, though {other} exists"
-            elif word == "orphan":
+            elif word == "parent_ended":
                 parent = self.runs.get(options["parent"])
                 holder = self.keys.get(options.get("dedupe_key", ""), "")
                 first = self.runs.get(holder)
                 replaced = parent is not None and first is not None and parent.id in (first.id, first.follower)
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
-            elif word in ("disowned", "deep", "beyond"):
+            elif word in ("parent_fenced", "too_deep", "not_permitted"):
                 assert "fence" in options, f"{run} is no attempt's child, and was refused as one: {reply}"
             elif word in ("no_plan", "closed_plan") or ("task" in options and word == "duplicate"):
                 self.refused_task(options, word, other)
@@ -141,15 +141,15 @@ class Answers(Room):
         """A child that is new, and that an attempt asked for: refused, or not, by the rule for children."""
         parent, found = self.runs.get(child.options["parent"]), list[str]()
         if parent is None or not parent.held or parent.fence != child.options["fence"]:
-            expected = "disowned"
+            expected = "parent_fenced"
         elif self._is_too_deep(parent):
-            expected = "deep"
+            expected = "too_deep"
         else:
             kin = {life.id for life in self.runs.values() if life.options.get("parent") == parent.id}
             found = fields_beyond(self.bounds_of(parent), child.asked, kin.__contains__)
-            expected = "beyond" if found else ""
+            expected = "not_permitted" if found else ""
         word = reply.partition(" ")[0]
-        refused = word if word in ("disowned", "deep", "beyond") else ""
+        refused = word if word in ("parent_fenced", "too_deep", "not_permitted") else ""
         assert refused == expected, f"{child.id} of {parent and parent.line}: {reply}, not {expected!r} for {found}"
 
     def _is_too_deep(self, life: Life | None) -> bool:
@@ -177,7 +177,7 @@ class Answers(Room):
             if life is None:
                 assert told == [], f"{told} of a run that is not there"
             elif queues and life.queue not in queues:
-                assert told == f"out_of_reach {life.queue}", f"{life.line} is not for {queues}: {told}"
+                assert told == f"queue_not_readable {life.queue}", f"{life.line} is not for {queues}: {told}"
             else:
                 assert dict(zip(told[::2], told[1::2], strict=True))["state"] == life.state, f"{life.line}: {told}"
 
@@ -227,7 +227,7 @@ class Answers(Room):
 
     def _answer_run_requeue(self, heard: Heard) -> None:
         life = self.runs.get(heard["id"])
-        if heard.reply == "settling" or heard.reply.startswith("halting "):
+        if heard.reply == "notifying_dependents" or heard.reply.startswith("plan_stopping "):
             assert life is not None
             assert life.ended
         elif heard.reply.startswith("duplicate "):

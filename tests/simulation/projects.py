@@ -221,7 +221,7 @@ class Projects(Talks):
         plan = self.plans.get(heard["plan"])
         if plan is None:
             assert heard.reply == "not_found", heard.reply
-        elif heard.reply.startswith("halting"):
+        elif heard.reply.startswith("plan_stopping"):
             assert plan.stopped, f"{plan} is not being stopped"
             assert not plan.ended
 

@@ -120,7 +120,7 @@ class Talks(Waits):
             assert heard["fork"] not in self.sessions
         else:
             assert talk is not None
-            assert heard.reply == f"existing {talk.state}"
+            assert heard.reply == f"name_taken {talk.state}"
 
     def _fork(self, talk: Talk, source: str) -> None:
         if source:
@@ -180,7 +180,7 @@ class Talks(Waits):
         if life is None:
             return
         talk = self.conversation_of(life)
-        assert heard.reply == ("ok" if talk.agent_session else "unbound")
+        assert heard.reply == ("ok" if talk.agent_session else "no_conversation")
         if talk.agent_session:
             talk.carried_of, talk.carried, talk.stays = talk.agent_session, heard["transcript"].decode(), ""
 

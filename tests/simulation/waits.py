@@ -139,8 +139,8 @@ class Waits(Answers):
             assert word == "not_found", heard.reply
         elif heard["operation"] in life.operations:
             assert heard.reply == f"ok {life.state}"
-        elif word == "full":
-            assert heard.reply == f"full {len(life.mail)}"
+        elif word == "too_many_signals":
+            assert heard.reply == f"too_many_signals {len(life.mail)}"
         else:
             assert life.ended, f"{heard.reply} of {life.line}"
             assert heard.reply == f"wrong_state {life.state}"

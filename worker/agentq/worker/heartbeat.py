@@ -31,7 +31,7 @@ class HeartbeatListener:
     """Who hears what the heartbeat learns; called in the heartbeat's thread."""
 
     order: Callable[[WorkerOrder], None]
-    disowned: Callable[[Claim], None]
+    on_fenced: Callable[[Claim], None]
     changed: Callable[[], None]
     """The server knows what the worker has become."""
     distrusted: Callable[[], None]
@@ -120,8 +120,8 @@ class Heartbeat:
         return min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
 
     def _pass_on(self, beat: HeartbeatReply) -> None:
-        for claim in beat.disowned:
-            self.listener.disowned(claim)
+        for claim in beat.fenced_claims:
+            self.listener.on_fenced(claim)
         for order in beat.orders:
             if order.id not in self._told:
                 self._told.add(order.id)
@@ -142,7 +142,7 @@ class Heartbeat:
             self._become = None if self._become is become else self._become
         for claim in held:
             if (claim.id, claim.fence) not in mine:
-                self.listener.disowned(claim)
+                self.listener.on_fenced(claim)
         self._told.clear()
         if become is not None:
             self.listener.changed()

@@ -108,7 +108,7 @@ class WorkerProcess:
         self.unreported = UnsentReports(home, self.settings.namespace)
         listener = HeartbeatListener(
             order=self._on_loop(self._obey),
-            disowned=self._on_loop(self._give_up),
+            on_fenced=self._on_loop(self._give_up),
             changed=lambda: self.claims.look_anew(),
             distrusted=self._on_loop(self._stop_all_distrusted),
             failed=failed,

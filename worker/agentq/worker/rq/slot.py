@@ -68,7 +68,7 @@ class RqSlot:
         self._drained = False
         listener = HeartbeatListener(
             order=self._ordered,
-            disowned=lambda _: give_up("its run has gone on without it"),
+            on_fenced=lambda _: give_up("its run has gone on without it"),
             changed=lambda: None,
             distrusted=lambda: give_up("its worker could not reach the server in time"),
             failed=self._failed,

@@ -1,7 +1,7 @@
 --[[ plan/retry: ended tasks of a plan begin again, a bounded number in one call, and with them what was skipped for them.
 KEYS   base
 ARGV   now_ms plan scope operation
-REPLY  ok LEFT, not_found, halting NAME
+REPLY  ok LEFT, not_found, plan_stopping NAME
 VERBS  requeue unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue requeue_run
@@ -12,7 +12,7 @@ with it, whether or not this is called again. Each task begins again once, howev
 local key = key_plan(plan)
 local f = call('HMGET', key, 'created_at_ms', 'stop_state', 'end_state', 'operation', 'retry_scope')
 if not f[1] then return 'not_found' end
-if f[2] and not f[3] then return 'halting ' .. plan end
+if f[2] and not f[3] then return 'plan_stopping ' .. plan end
 -- What a task that began again has set going is gone on with.
 if f[4] ~= operation and not (scope == 'skipped' and f[5]) then
   start_plan_retry(plan, scope)

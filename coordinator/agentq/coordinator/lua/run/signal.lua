@@ -1,7 +1,7 @@
 --[[ run/signal: something for a run to know, kept in its mail until an attempt that waited for it has taken it.
 KEYS   base
 ARGV   now_ms id operation name data by
-REPLY  ok STATE, not_found, wrong_state STATE, full COUNT
+REPLY  ok STATE, not_found, wrong_state STATE, too_many_signals COUNT
 VERBS  signal
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue
@@ -13,7 +13,7 @@ if not run then return 'not_found' end
 if call('ZSCORE', key_signal_ids(id), operation) then return 'ok ' .. run.state end
 if not is_verb_allowed('signal', run.state) then return 'wrong_state ' .. run.state end
 local count = call('XLEN', key_pending_signals(id))
-if count >= MAIL_KEPT then return 'full ' .. count end
+if count >= MAIL_KEPT then return 'too_many_signals ' .. count end
 call('ZADD', key_signal_ids(id), stamp, operation)
 call('ZREMRANGEBYRANK', key_signal_ids(id), 0, -1 - SIGNALS_REMEMBERED)
 call('XADD', key_pending_signals(id), '*', 'name', name, 'data', data, 'at_ms', stamp, 'by', by)

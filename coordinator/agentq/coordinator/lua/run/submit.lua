@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms
 ROWS   id lane spec options
-REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE, many_queues NUMBER, many_of_token NUMBER KIND, orphan ID, disowned ID, deep NUMBER, beyond WHY, crowded ID, over_burst LIMIT, no_session NAME, closed_session NAME, wrong_agent NAME, no_plan NAME, closed_plan NAME
+REPLY  per run: ok, exists ID, id_taken, duplicate ID, no_dependency ID, intake_closed QUEUE, too_many_queues NUMBER, too_many_for_token NUMBER KIND, parent_ended ID, parent_fenced ID, too_deep NUMBER, not_permitted WHY, too_many_children ID, exceeds_burst LIMIT, no_session NAME, closed_session NAME, wrong_agent NAME, no_plan NAME, closed_plan NAME
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue create_run child_permissions

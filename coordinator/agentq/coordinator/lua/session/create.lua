@@ -1,7 +1,7 @@
 --[[ session/create: a session, new, or from where another one is.
 KEYS   base
 ARGV   now_ms name agent cwd model budgets fork operation
-REPLY  ok, existing STATE, no_session NAME, wrong_agent NAME, many_sessions NUMBER, many_of_token NUMBER KIND
+REPLY  ok, name_taken STATE, no_session NAME, wrong_agent NAME, too_many_sessions NUMBER, too_many_for_token NUMBER KIND
 VERBS
 FLAGS
 `fork` names the session to go on from: what is empty of the rest is as there. `operation` names the call: sent again it changes
@@ -13,10 +13,10 @@ local OVERRIDABLE_FIELDS = { 'cwd', 'model' }
 local key = key_session(name)
 local f = call('HMGET', key, 'operation', 'state')
 if f[1] == operation then return 'ok' end
-if f[2] then return 'existing ' .. f[2] end
+if f[2] then return 'name_taken ' .. f[2] end
 
 local number = call('ZCARD', key_sessions())
-if number >= SESSIONS then return 'many_sessions ' .. number end
+if number >= SESSIONS then return 'too_many_sessions ' .. number end
 local excess = refuse_share('sessions', SESSIONS, function(other) return call('ZSCORE', key_sessions(), other) end)
 if excess then return excess end
 

@@ -214,10 +214,10 @@ end
 local function refuse_child_permissions(options, lane, text)
   local id = options.parent
   local parent = load(id)
-  if not (parent and is_held(parent) and parent.fence == options.fence) then return 'disowned ' .. id end
-  if is_too_deep(id) then return 'deep ' .. tostring(GENERATIONS) end
+  if not (parent and is_held(parent) and parent.fence == options.fence) then return 'parent_fenced ' .. id end
+  if is_too_deep(id) then return 'too_deep ' .. tostring(GENERATIONS) end
   local own, child = parse_spec(call('HGET', parent.key, 'spec')), parse_spec(text)
-  if not (own and child) then return 'beyond it is nested too deeply' end
+  if not (own and child) then return 'not_permitted it is nested too deeply' end
   local why = refuse_kind(own, child) or refuse_fields(child) or refuse_lane(parent, lane, options)
     or refuse_limits(parent, options) or refuse_references(id, own, child, options) or refuse_folder(id, parent, own, child)
     or refuse_environment(own, child) or (child.kind == 'agent' and refuse_agent_options(own, child))
@@ -225,5 +225,5 @@ local function refuse_child_permissions(options, lane, text)
     or refuse_time('silence_timeout_ms', own.silence_timeout_ms, child.silence_timeout_ms)
     or refuse_time('stop_grace_ms', own.stop_grace_ms, child.stop_grace_ms, STOP_GRACE_MS)
     or refuse_time('keep_ms', own.keep_ms, child.keep_ms, KEEP_MS) or refuse_caps(own.caps or {}, child.caps or {})
-  return why and 'beyond ' .. why
+  return why and 'not_permitted ' .. why
 end

@@ -6,7 +6,7 @@ local function refuse_claim(worker, epoch)
   if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end
   if record[2] == 'draining' then return 'draining' end
   local lease = call('GET', key_worker_lease(worker))
-  if not lease or tonumber(lease) <= now then return 'unrenewed' end
+  if not lease or tonumber(lease) <= now then return 'lease_expired' end
 end
 
 -- The beginning of the reply; or, for a call sent again, the whole reply as it was. Of each of the ways in which a worker

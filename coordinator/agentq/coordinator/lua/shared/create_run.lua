@@ -6,7 +6,7 @@ local known_queues = {}
 local function refuse_queue(queue)
   if known_queues[queue] == nil then known_queues[queue] = call('SISMEMBER', key_queues(), queue) == 1 end
   local number = not known_queues[queue] and call('SCARD', key_queues())
-  if number and number >= QUEUES then return 'many_queues ' .. number end
+  if number and number >= QUEUES then return 'too_many_queues ' .. number end
   return number and refuse_share('queues', QUEUES, function(name) return call('SISMEMBER', key_queues(), name) == 1 end)
 end
 
@@ -185,8 +185,8 @@ end
 local function create_run(id, lane, spec, options)
   local key = key_run(id)
   local before = call('HGET', key, 'spec')
-  if before then return is_same_spec(before, spec) and 'ok' or 'taken' end
-  if is_intake_closed(queue_of(lane)) then return 'barred ' .. queue_of(lane) end
+  if before then return is_same_spec(before, spec) and 'ok' or 'id_taken' end
+  if is_intake_closed(queue_of(lane)) then return 'intake_closed ' .. queue_of(lane) end
   local excess = refuse_queue(queue_of(lane))
   if excess then return excess end
   if options or limits_of({ lane = lane }) then return create_with_options(id, lane, spec, options or {}) end

@@ -34,7 +34,7 @@ local function refuse_units(limits)
   for key, units in string.gmatch(limits or '', '(%S+) (%d+)') do
     local burst = call('HGET', key_limit(key), 'burst')
     if burst and tonumber(units) > tonumber(burst) then
-      return 'over_burst ' .. key .. ', which has a burst of ' .. burst
+      return 'exceeds_burst ' .. key .. ', which has a burst of ' .. burst
     end
   end
 end

@@ -187,7 +187,7 @@ local function refuse_share(kind, most, is_there)
     if is_there(name) then note_share(kind, name) else call('ZREM', key_made_by_token(made_by, kind), name) end
   end
   local number = call('ZCARD', key_made_by_token(made_by, kind))
-  return number >= share and 'many_of_token ' .. number .. ' ' .. kind or nil
+  return number >= share and 'too_many_for_token ' .. number .. ' ' .. kind or nil
 end
 
 local index_names = {}

@@ -3,10 +3,10 @@
 -- Why a run is not to begin again, or nil.
 local function refuse_requeue(id, run)
   if not is_ended(run) then return 'wrong_state ' .. run.state end
-  if call('ZSCORE', key_dependents_to_notify(), id) then return 'settling' end
+  if call('ZSCORE', key_dependents_to_notify(), id) then return 'notifying_dependents' end
   if run.plan then
     local f = call('HMGET', key_plan(run.plan), 'stop_state', 'end_state')
-    if f[1] and not f[2] then return 'halting ' .. run.plan end
+    if f[1] and not f[2] then return 'plan_stopping ' .. run.plan end
   end
   local refused = run.turn_of and refuse_turn(run.turn_of, call('HGET', run.key, 'agent'))
   if refused then return refused end
@@ -108,7 +108,7 @@ local function requeue_task(id, number)
   -- One that was skipped meanwhile has not had its turn: what it waits for was not gone through yet.
   if run.retry_pass == number and run.state ~= 'skipped' then return false end
   local refused = refuse_requeue(id, run)
-  if refused then return refused == 'settling' end
+  if refused then return refused == 'notifying_dependents' end
   call('HSET', run.key, 'retry_pass', number)
   requeue_run(id, run, '')
   return true

@@ -42,12 +42,12 @@ end
 -- A run that is about to be born, in place of others perhaps, is somebody's child; why it cannot be, or nil.
 local function refuse_child(parent_id, replaced, most)
   local parent = load(parent_id)
-  if not parent or is_ended(parent) then return 'orphan ' .. parent_id end
+  if not parent or is_ended(parent) then return 'parent_ended ' .. parent_id end
   for _, other in pairs(replaced) do
-    if other == parent_id then return 'orphan ' .. parent_id end
+    if other == parent_id then return 'parent_ended ' .. parent_id end
   end
   local known = call('ZCARD', key_children(parent_id)) + call('ZCARD', key_ended_children(parent_id))
-  if known >= math.min(most or CHILDREN_A_RUN, CHILDREN_A_RUN) then return 'crowded ' .. parent_id end
+  if known >= math.min(most or CHILDREN_A_RUN, CHILDREN_A_RUN) then return 'too_many_children ' .. parent_id end
 end
 
 -- It is live, and its parent, if that is, knows.

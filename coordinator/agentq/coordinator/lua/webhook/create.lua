@@ -1,7 +1,7 @@
 --[[ webhook/create: make a webhook, which is told of what happens after these places.
 KEYS   base
 ARGV   now_ms name url filter secret positions operation
-REPLY  ok, existing STATE, many_webhooks NUMBER
+REPLY  ok, name_taken STATE, too_many_webhooks NUMBER
 VERBS
 FLAGS
 `filter` is JSON. `positions` has the place in the events of each partition. `operation` names the call: sent again it changes nothing. ]]
@@ -9,9 +9,9 @@ FLAGS
 local key = key_webhook(name)
 local f = call('HMGET', key, 'creation', 'state')
 if f[1] == operation then return 'ok' end
-if f[2] then return 'existing ' .. f[2] end
+if f[2] then return 'name_taken ' .. f[2] end
 local number = call('ZCARD', key_webhooks())
-if number >= WEBHOOKS then return 'many_webhooks ' .. number end
+if number >= WEBHOOKS then return 'too_many_webhooks ' .. number end
 
 call('HSET', key, 'url', url, 'filter', filter, 'secret', secret, 'positions', positions, 'state', 'active', 'creation', operation,
   'created_at_ms', stamp)

@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms worker epoch nonce count calls with_read
 ROWS   lane
-REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
+REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, lease_expired
 VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue claim_runs

@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms worker epoch caller nonce calls random lanes
 ROWS   id fence class outcome delay_ms
-REPLY  [ok or evicted or draining or unrenewed, revision, answers, place, answer, ..., run, fence, lane, spec, run, ...]
+REPLY  [ok or evicted or draining or lease_expired, revision, answers, place, answer, ..., run, fence, lane, spec, run, ...]
 VERBS  finish fail claim block cancel expire unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue claim_runs
