@@ -130,7 +130,7 @@ class Families:
     def _may_name(self, token: tuple[str, ...], spec: RunSpec) -> bool:
         """What the server says of the runs that a submit names, which is what the model says."""
         caller = Principal(token[0], token[0], frozenset(), token[1:])
-        service = cast("ServerService", SimpleNamespace(records=self._records))
+        service = cast("ServerService", SimpleNamespace(run_queries=self._records))
         runs = self.sim.model.runs
         named = {*references(spec), *filter(None, (spec.parent,))}
         foreign = [other for other in named if other not in runs or runs[other].queue not in token[1:]]
