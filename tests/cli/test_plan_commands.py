@@ -14,10 +14,11 @@ from support.world import World
 from agentq.cli.plans.graph import GraphNode, draw_graph
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.plans.source import PlanHeader
 from agentq.coordinator.plans.verbs import Plans
 from agentq.coordinator.runs.wait import list_signals
 from agentq.planning.compiler import CompiledTask
-from agentq.planning.submit import PlanHeader, submit_plan
+from agentq.planning.submit import submit_plan
 
 PLAN = """
 name: shop

@@ -172,11 +172,10 @@ def show(ctx: typer.Context, plan: PlanOrNewest = None, json: Json = False) -> N
     from agentq.cli.plans.view import print_plan
     from agentq.cli.plans.work_warnings import WorkWarnings
     from agentq.coordinator.public_json import plan_json, task_json
-    from agentq.planning.submit import read_header
 
     server = connect_server(ctx)
     found, plans = find_plan_or_newest(server, plan), open_plans(server)
-    head = read_header(plans, found.id)
+    head = plans.header(found.id)
     by_run = {task.run: task for task in plans.all_tasks(found.id)}
     if json:
         tasks = [{**task_json(task), "because": incomplete_reason(server, by_run, task)} for task in by_run.values()]
