@@ -119,7 +119,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             asyncio.run_coroutine_threadsafe(_called(stop), loop).result(10)
 
         profiles = ProfileRegistry.found()
-        availability = AgentAvailability(world.flow, profiles, InstalledAgents.found(profiles), lambda: None)
+        availability = AgentAvailability(world.limits, profiles, InstalledAgents.found(profiles), lambda: None)
         surroundings = AttemptContext(
             environment=RunEnvironment("n", "w1"),
             cgroups=None,

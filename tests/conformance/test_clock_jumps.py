@@ -145,9 +145,9 @@ def test_tasks_that_begin_again_with_another_do_so_though_the_clock_was_set_back
 
 def test_those_that_wait_at_a_limit_are_let_in_though_the_clock_was_set_back(world: World) -> None:
     """One call lets in so many; the promoter goes on with the rest at once, whatever the clock says."""
-    world.flow.limit("repo:acme", most=0)
+    world.limits.set("repo:acme", most=0)
     runs = [world.submit(limits={"repo:acme": 1}, session="one") for _ in range(LET_IN_A_CALL + 1)]
-    world.flow.limit("repo:acme", most=len(runs))
+    world.limits.set("repo:acme", most=len(runs))
     assert world.state(runs[-1]) == "blocked"
 
     world.pass_ms(-3 * 3_600_000)

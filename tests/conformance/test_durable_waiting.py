@@ -253,7 +253,7 @@ def test_parking_spends_no_budget(make_stage: MakeStage) -> None:
 
 def test_a_run_that_waits_gives_its_room_back_and_waits_for_room_when_it_goes_on(make_stage: MakeStage) -> None:
     stage = make_stage()
-    stage.world.flow.limit("gpu", most=1)
+    stage.world.limits.set("gpu", most=1)
     stage.submit(limits={"gpu": 1})
     stage.take(start=True)
     other = stage.submit_other(limits={"gpu": 1}, queue="others")

@@ -87,11 +87,11 @@ def look_for_room(stage: Stage) -> None:
 
 
 def move_queue(stage: Stage) -> None:
-    stage.world.flow.move("default", "elsewhere")
+    stage.world.queues.move("default", "elsewhere")
 
 
 def move_queue_again(stage: Stage) -> None:
-    assert stage.world.flow.move("default", "elsewhere") == 0
+    assert stage.world.queues.move("default", "elsewhere") == 0
 
 
 # ---- the worker that holds it

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from agentq.coordinator.bounds import CLAIM_A_CALL, GATE_MS_MAX
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.spec import Outcome, RunSpec
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.security.tokens import Tokens
 from agentq.coordinator.storage.scripts import SCRIPTS
 from agentq.coordinator.workers.lease import WorkerIdentity
@@ -246,7 +246,7 @@ def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_f
     claimed = peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 0, "", spec.lane)["reply"]
     assert claimed[2] == run
     assert peer.call("limit/block_until", key, far, "it met its limit")["reply"] == "ok"
-    shut_for_ms = (QueueControls(guarded.store).limits([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
+    shut_for_ms = (Limits(guarded.store).named([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
     assert 0 < shut_for_ms <= GATE_MS_MAX
     with guarded.client(guarded.token("read")) as client:
         assert client.get("/limits").status_code == 200

@@ -192,26 +192,26 @@ class Clients:
         self.say(lambda: self.sim.sessions.close(name, cancel=cancel))
 
     def limit(self) -> None:
-        flow, chance = self.sim.flow, self.sim.chance
+        limits, chance = self.sim.limits, self.sim.chance
         key, most = chance.choice(LIMITS), chance.choice((0, 1, 1, 2, 3))
-        self.say(lambda: flow.limit(key, most=most))
+        self.say(lambda: limits.set(key, most=most))
 
     def unlimit(self) -> None:
         key = self.sim.chance.choice(LIMITS)
-        self.say(lambda: self.sim.flow.unlimit(key))
+        self.say(lambda: self.sim.limits.remove(key))
 
     def shut(self) -> None:
         key, until = self.sim.chance.choice(LIMITS), self.sim.now_ms + self.sim.chance.choice((0, 500, 5_000, 50_000))
-        self.say(lambda: self.sim.flow.shut(key, until))
+        self.say(lambda: self.sim.limits.shut(key, until))
 
     def pause(self) -> None:
         queue = self.sim.chance.choice(("default", "slow", "*"))
-        verb = self.sim.flow.pause if self.sim.chance.random() < 0.4 else self.sim.flow.resume
+        verb = self.sim.queues.pause if self.sim.chance.random() < 0.4 else self.sim.queues.resume
         self.say(lambda: verb(queue))
 
     def weigh(self) -> None:
         weight = self.sim.chance.choice((1, 0.5, 3))
-        self.say(lambda: self.sim.flow.weigh("default", "x", weight))
+        self.say(lambda: self.sim.queues.weigh("default", "x", weight))
 
     @property
     def is_crowded(self) -> bool:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from agentq.coordinator.events.stream import Event
     from agentq.coordinator.model.spec import AgentOutcome, AgentSpending, Outcome
     from agentq.coordinator.plans.verbs import PlanRecord, TaskRecord
-    from agentq.coordinator.queues.controls import LimitRecord, QueuePause
-    from agentq.coordinator.queues.stats import QueueStats
+    from agentq.coordinator.queues.limits import LimitRecord
+    from agentq.coordinator.queues.stats import QueuePause, QueueStats
     from agentq.coordinator.runs.logs import RunLogEntry
     from agentq.coordinator.runs.queries import RunQueries, WorkerRecord
     from agentq.coordinator.runs.run_record import AttemptRecord, RunListEntry, RunRecord

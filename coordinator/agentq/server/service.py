@@ -33,7 +33,8 @@ from agentq.coordinator.duties.ticker import Duty, Ticker
 from agentq.coordinator.errors import AgentqError, Fenced, TryLater, Unreachable
 from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
+from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.runs.verbs import RunVerbs, SubmitReceipt
 from agentq.coordinator.schedules.verbs import Schedules
@@ -106,7 +107,8 @@ class ServerService:
         self.run_queries = RunQueries(self.store)
         self.sessions = Sessions(self.store)
         self.schedules = Schedules(self.store)
-        self.queue_controls = QueueControls(self.store)
+        self.queues = Queues(self.store)
+        self.limits = Limits(self.store)
         self.metrics = ServerMetrics(StoreCollector(self.store))
         self.event_hub = EventHub(self.store)
         self.feed = EventFeed(self.event_hub, self.call_in_thread)

@@ -23,7 +23,7 @@ from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.model.field_types import FREE_JSON_FIELDS, RESULT_REFERENCE_KEY, check_members, describe_error
 from agentq.coordinator.model.ids import check_run_id, id_created_ms, is_run_id, partition_of
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.controls import QueueControls, warn_unset_limits
+from agentq.coordinator.queues.limits import warn_unset_limits
 from agentq.coordinator.runs.verbs import SubmitReceipt
 from agentq.coordinator.token_context import current_token
 from agentq.server.auth.access_control import Principal
@@ -261,7 +261,7 @@ async def _submit_specs(
 async def _collect_limit_notes(service: ServerService, specs: Sequence[RunSpec]) -> list[str]:
     """What is strange about runs that were taken: limits that nobody has set."""
     keys = {key for spec in specs for key in spec.limits}
-    return await service.call_in_thread(warn_unset_limits, QueueControls(service.store), sorted(keys)) if keys else []
+    return await service.call_in_thread(warn_unset_limits, service.limits, sorted(keys)) if keys else []
 
 
 async def _submit_durably(service: ServerService, spec: RunSpec, run_id: str) -> SubmitReceipt:

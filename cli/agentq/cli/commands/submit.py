@@ -278,14 +278,14 @@ def _unmet_demands(server: ServerConnection, specs: list[RunSpec]) -> dict[str, 
         return {}
     from agentq.coordinator.explain.agent import list_blocked_accounts
     from agentq.coordinator.model.demands import format_demands
-    from agentq.coordinator.queues.controls import QueueControls
+    from agentq.coordinator.queues.limits import Limits
     from agentq.coordinator.workers.placement import find_placement_problem
 
-    workers, flow = server.records.workers(), QueueControls(server.store)
+    workers, limits = server.records.workers(), Limits(server.store)
     found = {}
     for lane, spec in list(demanding.items())[:RUNS_CHECKED]:
         lack = find_placement_problem(workers, spec.queue, spec.demands, lane)
-        if lack is not None and (not lack.shut_agent or list_blocked_accounts(flow, lack.shut_agent, wall_ms())):
+        if lack is not None and (not lack.shut_agent or list_blocked_accounts(limits, lack.shut_agent, wall_ms())):
             found[lane] = format_demands(lack.demands)
             print_note(f"{lack.because} {lack.remedy}")
     return found

@@ -28,7 +28,7 @@ from agentq.coordinator.plans.queries import TaskRecord as TaskRecord
 from agentq.coordinator.plans.source import PlanHeader, format_source, parse_header, parse_source
 from agentq.coordinator.plans.source import TaskSubmission as TaskSubmission
 from agentq.coordinator.plans.task_order import sort_by_needs
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage.connection import CommandArgument
@@ -114,7 +114,7 @@ class Plans(PlanQueries):
         if record.ended is None:
             raise WrongState(f"The plan {plan} is {record.state}; its limit goes when it has ended.")
         with suppress(NotFound):
-            QueueControls(self.store).unlimit(f"{PLAN_LIMIT}{plan}")
+            Limits(self.store).remove(f"{PLAN_LIMIT}{plan}")
 
     def add(self, plan: str, tasks: Sequence[TaskSubmission]) -> dict[str, str]:
         """Add tasks to a plan, which goes on if it had ended; returns their runs. They may need any task of it."""
@@ -200,7 +200,7 @@ class Plans(PlanQueries):
 
     def _limit_parallel(self, plan: str, header: PlanHeader) -> None:
         if header.max_parallel is not None:
-            QueueControls(self.store).limit(f"{PLAN_LIMIT}{plan}", most=header.max_parallel)
+            Limits(self.store).set(f"{PLAN_LIMIT}{plan}", most=header.max_parallel)
 
     def _restore_limit(self, record: PlanRecord) -> None:
         """A plan that goes on after its end has its limit again."""

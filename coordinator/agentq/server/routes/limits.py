@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.public_json import limit_json
-from agentq.coordinator.queues.controls import LimitRecord
+from agentq.coordinator.queues.limits import LimitRecord
 from agentq.server.auth.access_control import require_scope
 from agentq.server.http import responses
 from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
@@ -26,7 +26,7 @@ ADMIN = require_scope("admin")
 
 
 async def _find_limit(service: ServerService, key: str) -> LimitRecord:
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     if found.max is None and found.rate is None and found.shut_until_ms is None:
         raise NotFound(f"There is no limit {key}; /limits shows those that there are.")
     return found
@@ -36,7 +36,7 @@ async def _find_limit(service: ServerService, key: str) -> LimitRecord:
 async def list_limits(request: Request) -> Response:
     """How much there is, how much is taken, how many wait."""
     service = get_service(request)
-    found = await service.call_in_thread(service.queue_controls.limits)
+    found = await service.call_in_thread(service.limits.all)
     return responses.json_response({"limits": [limit_json(each) for each in found]})
 
 
@@ -44,8 +44,8 @@ async def list_limits(request: Request) -> Response:
 async def shut_limit(request: Request, key: LimitKeyPath, body: requests.ShutLimitRequest) -> Response:
     """Who is in goes on."""
     service = get_service(request)
-    await service.call_in_thread(service.queue_controls.shut, key, body.until_ms, body.why)
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    await service.call_in_thread(service.limits.shut, key, body.until_ms, body.why)
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     return responses.json_response(limit_json(found))
 
 
@@ -55,8 +55,8 @@ async def open_limit(request: Request, key: LimitKeyPath) -> Response:
     service = get_service(request)
     if (await _find_limit(service, key)).shut_until_ms is None:
         raise NotFound(f"The gate of {key} is open.")
-    await service.call_in_thread(service.queue_controls.open, key)
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    await service.call_in_thread(service.limits.open, key)
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     return responses.json_response(limit_json(found))
 
 
@@ -70,10 +70,8 @@ async def get_limit(request: Request, key: LimitKeyPath) -> Response:
 async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimitRequest) -> Response:
     """From now on. Who holds more than that keeps it."""
     service = get_service(request)
-    await service.call_in_thread(
-        service.queue_controls.limit, key, most=body.max, rate=body.rate, when_full=body.when_full
-    )
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    await service.call_in_thread(service.limits.set, key, most=body.max, rate=body.rate, when_full=body.when_full)
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     return responses.json_response(limit_json(found))
 
 
@@ -81,5 +79,5 @@ async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimit
 async def remove_limit(request: Request, key: LimitKeyPath) -> Response:
     """Whoever waits for it goes on."""
     service = get_service(request)
-    await service.call_in_thread(service.queue_controls.unlimit, key)
+    await service.call_in_thread(service.limits.remove, key)
     return Response(status_code=204)

@@ -21,7 +21,7 @@ from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.field_types import ModelName, Name, Text, TimeoutMs
 from agentq.coordinator.model.lifecycle import QUEUED_STATES, State
 from agentq.coordinator.plans.verbs import OnFailedPolicy, RetrySelection
-from agentq.coordinator.queues.controls import LimitFullPolicy, LimitRate
+from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate
 from agentq.coordinator.schedules.verbs import OverlapPolicy
 from agentq.coordinator.security.tokens import TokenKind, TokenScope, parse_rate
 

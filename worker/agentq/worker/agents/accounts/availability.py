@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 from agentq.worker.agents.accounts.billing import build_gate_key, order_accounts
 from agentq.worker.agents.profiles.installed import InstalledAgents
 from agentq.worker.agents.profiles.registry import ProfileRegistry
@@ -28,9 +28,9 @@ class AgentAvailability:
     """Lives on the worker's event loop; what asks the server does so in a thread."""
 
     def __init__(
-        self, flow: QueueControls, profiles: ProfileRegistry, installed: InstalledAgents, changed: Callable[[], None]
+        self, limits: Limits, profiles: ProfileRegistry, installed: InstalledAgents, changed: Callable[[], None]
     ) -> None:
-        self._flow = flow
+        self._limits = limits
         self._profiles = profiles
         self._installed = installed
         self._changed = changed
@@ -44,11 +44,11 @@ class AgentAvailability:
 
     def read(self, agent: str) -> dict[str, int]:
         """Until when each account of an agent is shut, as the server has it; asked in a thread."""
-        return {limit.key: limit.shut_until_ms or 0 for limit in self._flow.limits(self._gates(agent))}
+        return {limit.key: limit.shut_until_ms or 0 for limit in self._limits.named(self._gates(agent))}
 
     def shut(self, agent: str, account: str, until_ms: int, why: str) -> dict[str, int]:
         """An account lets nobody in before then; said in a thread. Returns what is known now, as `read` does."""
-        self._flow.shut(build_gate_key(agent, account), until_ms, why)
+        self._limits.shut(build_gate_key(agent, account), until_ms, why)
         return self.read(agent)
 
     def note(self, gates: Mapping[str, int]) -> None:
