@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.public_json import limit_json, queue_json, schedule_json
+from agentq.coordinator.public_json.queues import limit_json, queue_json
+from agentq.coordinator.public_json.schedules import schedule_json
 from agentq.coordinator.schedules.verbs import OverlapPolicy, Schedules, make_schedule_rule
 from agentq.sdk.options import Duration, to_duration_ms, to_time_ms
 

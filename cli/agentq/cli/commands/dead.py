@@ -27,7 +27,7 @@ from agentq.coordinator.errors import Invalid, NotFound, WrongState
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.lifecycle import State
-from agentq.coordinator.public_json import run_json
+from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
 

@@ -12,7 +12,7 @@ from agentq.cli.render import on_terminal, print_json, print_pairs, print_row, p
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms, parse_time_ms
-from agentq.coordinator.public_json import limit_json
+from agentq.coordinator.public_json.queues import limit_json
 from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate, LimitRecord, Limits
 
 Opt = typer.Option

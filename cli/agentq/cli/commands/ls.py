@@ -19,7 +19,7 @@ from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Damaged, Invalid, NotFound
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
 from agentq.coordinator.model.lifecycle import LIVE_STATES, TERMINAL_STATES, State
-from agentq.coordinator.public_json import run_json
+from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
 

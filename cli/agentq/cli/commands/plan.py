@@ -147,7 +147,7 @@ def ls(
     Example: agentq plan ls
     """
     from agentq.cli.plans.view import plan_row
-    from agentq.coordinator.public_json import plan_json
+    from agentq.coordinator.public_json.plans import plan_json
 
     found, more = open_plans(connect_server(ctx)).ls(limit=limit, cursor=cursor)
     if json:
@@ -171,7 +171,7 @@ def show(ctx: typer.Context, plan: PlanOrNewest = None, json: Json = False) -> N
     from agentq.cli.plans.summary import incomplete_reason, incomplete_task_lines
     from agentq.cli.plans.view import print_plan
     from agentq.cli.plans.work_warnings import WorkWarnings
-    from agentq.coordinator.public_json import plan_json, task_json
+    from agentq.coordinator.public_json.plans import plan_json, task_json
 
     server = connect_server(ctx)
     found, plans = find_plan_or_newest(server, plan), open_plans(server)
@@ -317,7 +317,7 @@ def _format_count(number: int, what: str) -> str:
 
 
 def _print_plan_state(found: Any, *, json: bool) -> None:
-    from agentq.coordinator.public_json import plan_json
+    from agentq.coordinator.public_json.plans import plan_json
 
     if json:
         print_json(plan_json(found))

@@ -18,7 +18,7 @@ from agentq.coordinator.errors import Invalid, WaitTimedOut
 from agentq.coordinator.events.stream import PartitionEvents
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json import queue_json
+from agentq.coordinator.public_json.queues import queue_json
 from agentq.coordinator.queues.queues import ALL_QUEUES, PURGE_REASON, Queues
 from agentq.coordinator.queues.stats import QueuePause, QueueStats
 

@@ -20,7 +20,8 @@ from agentq.cli.show.session import print_session, session_table
 from agentq.coordinator.bounds import LIST_A_CALL
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.model.lifecycle import State
-from agentq.coordinator.public_json import run_json, session_json
+from agentq.coordinator.public_json.runs import run_json
+from agentq.coordinator.public_json.sessions import session_json
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.sessions.verbs import SessionRecord, Sessions
 

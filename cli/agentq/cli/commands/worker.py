@@ -30,7 +30,7 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.agent_options import AGENT_LABEL, AGENT_READY
 from agentq.coordinator.model.demands import is_built_in_label
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
-from agentq.coordinator.public_json import (
+from agentq.coordinator.public_json.workers import (
     describe_silence,
     group_workers,
     list_recent_workers,

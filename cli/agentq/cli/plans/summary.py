@@ -16,7 +16,7 @@ from agentq.coordinator.model.durations import format_duration
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.plans.source import PlanHeader
 from agentq.coordinator.plans.verbs import TaskRecord
-from agentq.coordinator.public_json import plan_json, task_json
+from agentq.coordinator.public_json.plans import plan_json, task_json
 from agentq.coordinator.runs.run_record import RunRecord
 
 TASKS_NAMED = 50

@@ -21,7 +21,7 @@ from agentq.coordinator.model.agent_events import (
     truncate_text,
 )
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json import agent_json
+from agentq.coordinator.public_json.runs import agent_json
 from agentq.coordinator.runs.agent_event_reader import AgentEventReader, LoggedAgentEvent
 from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.logs import Logs

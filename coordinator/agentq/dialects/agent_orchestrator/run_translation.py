@@ -24,7 +24,7 @@ from agentq.coordinator.model.durations import to_utc
 from agentq.coordinator.model.field_types import Name
 from agentq.coordinator.model.lifecycle import HELD_STATES, OutcomeClass, State
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.public_json import run_entry_json
+from agentq.coordinator.public_json.runs import run_entry_json
 from agentq.coordinator.runs.queries import RunFilter, RunQueries
 from agentq.coordinator.runs.run_record import RunListEntry, RunRecord
 from agentq.coordinator.security.secret_fields import redact_value

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Fenced
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json import group_workers, worker_state
+from agentq.coordinator.public_json.workers import group_workers, worker_state
 from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.queues.stats import QueueStats

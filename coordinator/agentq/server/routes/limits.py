@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.public_json import limit_json
+from agentq.coordinator.public_json.queues import limit_json
 from agentq.coordinator.queues.limits import LimitRecord
 from agentq.server.auth.access_control import require_scope
 from agentq.server.http import responses

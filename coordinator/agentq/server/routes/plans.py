@@ -18,7 +18,7 @@ from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.ids import check_run_id
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.plans.verbs import PlanRecord, Plans, TaskSubmission
-from agentq.coordinator.public_json import plan_json, task_json
+from agentq.coordinator.public_json.plans import plan_json, task_json
 from agentq.server import submission
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import responses

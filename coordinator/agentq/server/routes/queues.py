@@ -11,7 +11,7 @@ from starlette.responses import Response
 from agentq.coordinator.bounds import NAME_LENGTH, QUEUES_A_PAGE
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.lifecycle import QUEUED_STATES
-from agentq.coordinator.public_json import queue_json
+from agentq.coordinator.public_json.queues import queue_json
 from agentq.coordinator.queues.queues import PURGE_REASON
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import responses
