@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentq.coordinator.runs.queries import RunQueries
     from agentq.coordinator.storage.store import NamespaceStore
     from agentq.sdk.backend import Backend
+    from agentq.sdk.redis_backend import RedisBackend
 
 
 PRINTED_NOTES_KEY = "agentq.said"
@@ -40,6 +41,13 @@ class ServerConnection:
     @property
     def store(self) -> NamespaceStore:
         return self.queue.store
+
+    @cached_property
+    def backend(self) -> RedisBackend:
+        """The same server, as a backend."""
+        from agentq.sdk.redis_backend import RedisBackend
+
+        return RedisBackend(self.queue, self.settings)
 
     @cached_property
     def records(self) -> RunQueries:
@@ -94,18 +102,27 @@ def embedded_server(settings: Settings) -> embedded.EmbeddedServer:
 
 
 def connect_backend(context: typer.Context, *, start: bool = False) -> Backend:
-    """What a command says its verbs to: a coordinator where the settings name one, else Redis itself."""
-    url = read_settings(context).settings.url
-    if is_coordinator_url(url):
-        from agentq.sdk.http_backend import HttpBackend
-
-        backend: Backend = HttpBackend(url.strip(), home=read_settings(context).settings.home)
-    else:
-        from agentq.sdk.redis_backend import RedisBackend
-
-        backend = RedisBackend(connect_server(context, start=start).queue)
+    """The backend of a command: the agent's socket in an agent's run, else the coordinator or the Redis that the
+    settings name, else the server that agentq brings, which `start` starts."""
+    backend = _find_backend(context, start)
     context.call_on_close(backend.close)
     return backend
+
+
+def _find_backend(context: typer.Context, start: bool) -> Backend:
+    if "AGENTQ_DOOR" in os.environ:
+        from agentq.cli.agent_socket import AgentSocketBackend
+
+        if (in_run := AgentSocketBackend.here(context)) is not None:
+            return in_run
+    found = read_settings(context)
+    if is_coordinator_url(found.settings.url):
+        from agentq.sdk.http_backend import HttpBackend
+
+        if start:
+            note_server_source(context, found)
+        return HttpBackend(found.settings.url.strip(), home=found.settings.home)
+    return connect_server(context, start=start).backend
 
 
 def connect_server(context: typer.Context, *, start: bool = False) -> ServerConnection:

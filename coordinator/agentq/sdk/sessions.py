@@ -15,7 +15,7 @@ from agentq.sdk.run_handle import Run
 
 if TYPE_CHECKING:
     from agentq.sdk.async_client import AsyncClient, AsyncRun
-    from agentq.sdk.backend import SessionVerbs
+    from agentq.sdk.backend.sessions import SessionVerbs
     from agentq.sdk.client import Client
 
 

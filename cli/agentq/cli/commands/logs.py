@@ -87,7 +87,7 @@ def print_backend_log(
     """The same, where the server is not reached itself."""
     agent = not raw and there.get(run_id).spec.kind == "agent"
     _print_selection(
-        lambda after, go_on: there.log(run_id, follow=go_on, after=after), agent, wanted, follow=follow, json=json
+        lambda after, go_on: there.logs(run_id, after, follow=go_on), agent, wanted, follow=follow, json=json
     )
 
 

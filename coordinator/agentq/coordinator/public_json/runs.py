@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator.model.agent_options import AgentTurnOptions
-from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.model.durations import format_iso, parse_iso_ms
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.public_json import format_time
 
 if TYPE_CHECKING:
     from agentq.coordinator.model.spec import AgentOutcome, AgentSpending, Outcome
     from agentq.coordinator.runs.run_record import AttemptRecord, RunListEntry, RunRecord
+    from agentq.coordinator.runs.wait import SignalMessage
 
 
 def run_json(run: RunRecord) -> dict[str, Any]:
@@ -53,6 +54,27 @@ def run_entry_json(run: RunListEntry) -> dict[str, Any]:
         "worker": run.worker or None,
         "created_at": format_iso(run.submitted_at_ms),
     }
+
+
+def read_run_entry(told: dict[str, Any]) -> RunListEntry:
+    """A run in a list, from its JSON."""
+    from agentq.coordinator.runs.run_record import RunListEntry
+
+    names = ("id", "state", "queue", "priority", "attempt")
+    return RunListEntry(
+        **{name: told[name] for name in names},
+        demands=told["demands"] or {},
+        worker=told["worker"] or "",
+        reason=told["reason"] or "",
+        submitted_at_ms=parse_iso_ms(told["created_at"]),
+    )
+
+
+def read_signal(told: dict[str, Any]) -> SignalMessage:
+    """A signal, from its JSON, which `SignalMessage.record` makes."""
+    from agentq.coordinator.runs.wait import SignalMessage
+
+    return SignalMessage(**{name: told[name] for name in ("id", "name", "data", "by")}, at_ms=parse_iso_ms(told["at"]))
 
 
 def outcome_json(outcome: Outcome | None) -> dict[str, Any] | None:
