@@ -24,7 +24,8 @@ from agentq.worker.agents.agent_attempt import AgentAttempt
 from agentq.worker.agents.agent_context import AgentContext
 from agentq.worker.agents.profiles.installed import InstalledAgents
 from agentq.worker.agents.profiles.registry import ProfileRegistry
-from agentq.worker.attempt import AttemptContext, AttemptStop
+from agentq.worker.attempt import AttemptContext
+from agentq.worker.attempt_stop import AttemptStop
 from agentq.worker.process.run_environment import RunEnvironment
 from agentq.worker.reporting.log_upload import LogUpload
 from agentq.worker.reporting.report_sender import AttemptReport

@@ -18,7 +18,6 @@ import random
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from signal import Signals
@@ -33,6 +32,7 @@ from agentq.coordinator.runs.logs import LogChunk
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.runs.wait import Resumption, RunWait
 from agentq.worker.attempt_context import AttemptContext as AttemptContext
+from agentq.worker.attempt_stop import AttemptStop, NotStarted
 from agentq.worker.output.output_pipes import OutputPipes
 from agentq.worker.output.redaction import Redactor
 from agentq.worker.output.sanitizer import sanitize_text
@@ -52,22 +52,6 @@ RETRY_MS = 1_000
 PROGRESS_CHARACTERS = 200
 
 Answer = TypeVar("Answer")
-
-
-class AttemptStop(Enum):
-    """Why an attempt is stopped from outside."""
-
-    CANCELLED = "cancelled"
-    FENCED = "fenced"
-    RELEASED = "released"
-
-
-class NotStarted(Exception):
-    """It is over before its processes have begun; the argument is its outcome."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
 
 
 class RunAttempt:

@@ -34,8 +34,9 @@ from agentq.coordinator.model.spec import Outcome, is_function_lane
 from agentq.coordinator.runs.merge_queue import MERGE_ORDER
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.workers.lease import WorkerIdentity, WorkerOrder
-from agentq.worker.attempt import AttemptContext, AttemptStop, RunAttempt
+from agentq.worker.attempt import AttemptContext, RunAttempt
 from agentq.worker.attempt_factory import create_attempt
+from agentq.worker.attempt_stop import AttemptStop
 from agentq.worker.claims import ClaimListener, ClaimLoop
 from agentq.worker.cleanup.home_folder import clean_home
 from agentq.worker.cleanup.host_cleanup import HostCleanup

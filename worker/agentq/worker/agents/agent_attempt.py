@@ -35,7 +35,8 @@ from agentq.worker.agents.preparation import AccountsAtLimit, AgentPreparation, 
 from agentq.worker.agents.prompts import NO_CHANGES, WAKE_PROMPT
 from agentq.worker.agents.verdict_rules import AgentEnd, EndReason, judge_end
 from agentq.worker.agents.verdicts import Verdict, VerdictKind
-from agentq.worker.attempt import Answer, AttemptContext, AttemptStop, NotStarted, RunAttempt
+from agentq.worker.attempt import Answer, AttemptContext, RunAttempt
+from agentq.worker.attempt_stop import AttemptStop, NotStarted
 from agentq.worker.output.output_pipes import OutputPipes
 from agentq.worker.output.sanitizer import sanitize_text
 from agentq.worker.process.run_process import ProcessExit, ProcessLaunch, RunProcess

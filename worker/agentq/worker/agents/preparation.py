@@ -32,7 +32,8 @@ from agentq.worker.agents.prompts import build_prompt, format_hints
 from agentq.worker.agents.reader import AgentReader, PriorConversation
 from agentq.worker.agents.transcripts import find_transcripts, pack_transcript, restore_transcript
 from agentq.worker.agents.tree_fingerprint import Fingerprint
-from agentq.worker.attempt import Answer, NotStarted
+from agentq.worker.attempt import Answer
+from agentq.worker.attempt_stop import NotStarted
 from agentq.worker.process.run_environment import RunEnvironment
 from agentq.worker.process.run_process import ProcessLaunch
 from agentq.worker.run_api.result_channel import ResultChannel

@@ -14,16 +14,18 @@ import select
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import TryLater, Unreachable
-from agentq.worker.functions.child_process import ChildProcess
+from agentq.coordinator.runs.verbs import Claim
+from agentq.worker.functions.call_stops import CallStops
+from agentq.worker.functions.child_pool import ChildPool
+from agentq.worker.functions.child_process import CallKey, ChildProcess
+from agentq.worker.functions.exchange import FunctionExchange
+from agentq.worker.functions.reply_handler import ReplyHandler
 from agentq.worker.functions.shared_memory import CURRENT_CALL, RING_HEAD, RING_TAIL, SharedMemoryCorrupt
 from agentq.worker.reporting.report_sender import AttemptReport
-
-if TYPE_CHECKING:
-    from agentq.worker.functions.engine import FunctionEngine
 
 T = TypeVar("T")
 
@@ -35,10 +37,39 @@ BUSY_CALL_MS = 50
 RETRY_MS = 1_000
 
 
-class ChildWatcher:
-    """See above."""
+class WatchedEngine(Protocol):
+    """What the thread watches, and what it calls when something happens; `FunctionEngine` is one."""
 
-    def __init__(self, engine: FunctionEngine, lock: threading.RLock) -> None:
+    children: ChildPool
+    exchange: FunctionExchange
+    hearing: ReplyHandler
+    stops: CallStops
+
+    def wanted(self) -> int: ...
+
+    def room(self) -> None: ...
+
+    def held(self, key: CallKey) -> Claim | None: ...
+
+    def say(self, report: AttemptReport) -> None: ...
+
+    def withdrawn(self, child: ChildProcess) -> None: ...
+
+    def died(self, child: ChildProcess) -> None: ...
+
+    def broken(self, error: Exception) -> None: ...
+
+    def keep(self, now: int) -> bool: ...
+
+    def give_back(self) -> None: ...
+
+    def look(self) -> None: ...
+
+
+class ChildWatcher:
+    """Polls the children and calls the engine."""
+
+    def __init__(self, engine: WatchedEngine, lock: threading.RLock) -> None:
         self._engine = engine
         self._lock = lock
         self._bell, self._rope = os.pipe()

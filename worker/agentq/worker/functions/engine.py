@@ -27,7 +27,7 @@ from agentq.coordinator.model.spec import is_function_lane
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.runs.wait import Resumption
 from agentq.coordinator.workers.lease import FunctionOutcome, WorkerLease
-from agentq.worker.attempt import AttemptStop
+from agentq.worker.attempt_stop import AttemptStop
 from agentq.worker.functions import protocol
 from agentq.worker.functions.call_stops import CallStops
 from agentq.worker.functions.child_config import ChildConfig

@@ -25,7 +25,7 @@ from agentq.coordinator.errors import Invalid, NotFound, Refused, Stopping
 from agentq.coordinator.model.lifecycle import COMPLETING_CLASSES, OutcomeClass
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.runs.merge_progress import MergeProgress, RepairReason
-from agentq.worker.attempt import NotStarted
+from agentq.worker.attempt_stop import NotStarted
 from agentq.worker.workspace.git.git_command import GitCancellation, GitCancelled, GitFailed
 from agentq.worker.workspace.merge.landing import AlreadyMerged, CheckRejected
 from agentq.worker.workspace.merge.merge_check import MergeCheck
@@ -34,10 +34,10 @@ from agentq.worker.workspace.merge.rebase import MergeConflict
 from agentq.worker.workspace.merge.work_commit import CommittedWork, Undeliverable
 from agentq.worker.workspace.repair import build_repair_prompt, find_unresolved
 from agentq.worker.workspace.run_workspace import DeliveryStage, RunWorkspace
+from agentq.worker.workspace.workspace_attempt import WorkspaceAttempt
 from agentq.worker.workspace.workspace_commands import CommandStopped, WorkspaceCommands
 
 if TYPE_CHECKING:
-    from agentq.worker.attempt import RunAttempt
     from agentq.worker.workspace.resolver_agent import ResolverAgent
 
 ExecuteProcess = Callable[[Callable[[RunSpec], RunSpec]], Awaitable[Outcome]]
@@ -52,7 +52,7 @@ class DeliveryStopped(Exception):
 class WorkDelivery:
     """Of one attempt; lives on the worker's event loop, and has git run in threads."""
 
-    def __init__(self, attempt: RunAttempt, spec: RunSpec) -> None:
+    def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec) -> None:
         assert spec.workspace is not None
         around, claim = attempt.around, attempt.claim
         self.workspace = spec.workspace

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.agent_options import AgentTurnOptions
@@ -21,10 +20,8 @@ from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdict_rules import AgentEnd, judge_end
 from agentq.worker.agents.verdicts import VerdictKind
 from agentq.worker.workspace.command_runner import WorkspaceCommand
+from agentq.worker.workspace.workspace_attempt import WorkspaceAttempt
 from agentq.worker.workspace.workspace_commands import WorkspaceCommands
-
-if TYPE_CHECKING:
-    from agentq.worker.attempt import RunAttempt
 
 RESOLVER_TIMEOUT_MS = 3_600_000
 """For a run that has no limit of its own."""
@@ -33,7 +30,7 @@ RESOLVER_TIMEOUT_MS = 3_600_000
 class ResolverAgent:
     """Of one attempt."""
 
-    def __init__(self, attempt: RunAttempt, spec: RunSpec, errands: WorkspaceCommands) -> None:
+    def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec, errands: WorkspaceCommands) -> None:
         assert spec.workspace is not None
         self._attempt = attempt
         self._spec = spec

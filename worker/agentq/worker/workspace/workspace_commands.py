@@ -8,17 +8,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from agentq.coordinator.bounds import TAIL_CHARACTERS
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome, ResourceLimits, RunSpec
-from agentq.worker.attempt import NotStarted
+from agentq.worker.attempt_stop import NotStarted
 from agentq.worker.workspace.command_runner import CommandResult, CommandRunner, WorkspaceCommand
 from agentq.worker.workspace.run_workspace import RunWorkspace
-
-if TYPE_CHECKING:
-    from agentq.worker.attempt import RunAttempt
+from agentq.worker.workspace.workspace_attempt import WorkspaceAttempt
 
 AFTER_MERGE_MS = 600_000
 """How long the command after the merge may take."""
@@ -31,7 +28,7 @@ class CommandStopped(Exception):
 class WorkspaceCommands:
     """Of one attempt."""
 
-    def __init__(self, attempt: RunAttempt, spec: RunSpec, place: RunWorkspace) -> None:
+    def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec, place: RunWorkspace) -> None:
         assert spec.workspace is not None
         self._attempt = attempt
         self._spec = spec
