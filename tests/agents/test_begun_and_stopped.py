@@ -124,11 +124,11 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
         surroundings = AttemptContext(
             environment=RunEnvironment("n", "w1"),
             cgroups=None,
-            logs=folder / "logs",
+            log_folder=folder / "logs",
             channels=ResultChannels(folder / "channels"),
-            say=said.append,
-            narration=LogUpload(world.queue, SpillFile(folder / "spill"), lambda: 0, lambda _: None),
-            door=AgentSocket(WorkerChildren(world.queue), folder / "doors"),
+            send_report=said.append,
+            log_upload=LogUpload(world.queue, SpillFile(folder / "spill"), lambda: 0, lambda _: None),
+            agent_socket=AgentSocket(WorkerChildren(world.queue), folder / "doors"),
             queue=world.queue,
             workspaces=WorkerWorkspaces(folder / "home", "w1"),
             profiles=lambda: profiles,
@@ -136,7 +136,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
         agents = AgentContext(profiles, Halting(world, happens), availability, world.queue)
         going = AgentAttempt(claim, parse_spec(claim.spec, claim.lane), surroundings, agents)
         await asyncio.wait_for(going.run(), 30)
-        await surroundings.door.close()
+        await surroundings.agent_socket.close()
         surroundings.channels.close()
 
     asyncio.run(attempt())

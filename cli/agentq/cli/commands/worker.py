@@ -186,7 +186,7 @@ def _serve_remote(settings: Settings, options: WorkerOptions, reload: SettingsRe
         raise Invalid("--rq needs Redis itself, where RQ's queues are; it cannot be said with --connect.")
     reach = RemoteWorkerBackend(options, home=home_folder(settings))
     os.environ.pop(TOKEN_VARIABLE, None)
-    reload.say(f"a worker for {', '.join(options.queues)} through {options.connect}{place}; Ctrl-C ends it.")
+    reload.notify(f"a worker for {', '.join(options.queues)} through {options.connect}{place}; Ctrl-C ends it.")
     return worker.serve_worker(reach, options, home_folder(settings), reload)
 
 

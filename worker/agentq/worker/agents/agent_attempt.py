@@ -61,8 +61,8 @@ LATE_REASONS: dict[OutcomeClass, EndReason] = {
 class AgentAttempt(RunAttempt):
     """See above."""
 
-    def __init__(self, claim: Claim, spec: RunSpec, surroundings: AttemptContext, agents: AgentContext) -> None:
-        super().__init__(claim, spec, surroundings)
+    def __init__(self, claim: Claim, spec: RunSpec, context: AttemptContext, agents: AgentContext) -> None:
+        super().__init__(claim, spec, context)
         self.turn = spec.turn or AgentTurnOptions()
         self._agents = agents
         self._out: PreparedAgent | None = None
@@ -77,15 +77,15 @@ class AgentAttempt(RunAttempt):
         try:
             await super().run()
         finally:
-            self.around.door.leave(self.claim)
+            self.context.agent_socket.leave(self.claim)
 
     # ---- what its workspace asks
 
     @property
-    def goes_on(self) -> bool:
+    def continues_earlier(self) -> bool:
         """In the conversation in which an earlier attempt was."""
         later = self.claim.fence.partition("-")[0] != "1"
-        return super().goes_on or (later and self._agents.profiles.get(self.spec.agent or "").resumes)
+        return super().continues_earlier or (later and self._agents.profiles.get(self.spec.agent or "").resumes)
 
     def delivers(self, outcome: Outcome) -> bool:
         sleeps = self._verdict is not None and self._verdict.kind is VerdictKind.SLEEPS
@@ -95,14 +95,14 @@ class AgentAttempt(RunAttempt):
         return self.turn.expects == "changes" and not _declares_no_changes(outcome.result)
 
     @property
-    def comes_back(self) -> bool:
+    def continues_later(self) -> bool:
         put_off = self._verdict is not None and self._verdict.consequence.run in ("park", "back off", "defer")
-        return put_off or super().comes_back
+        return put_off or super().continues_later
 
     # ---- setting out
 
-    async def _prepared(self, channel: ResultChannel, resumption: Resumption | None) -> ProcessLaunch:
-        deciding = AgentPreparation(self.claim, self.spec, self._agents, self.around.environment, self.decided)
+    async def _build_launch(self, channel: ResultChannel, resumption: Resumption | None) -> ProcessLaunch:
+        deciding = AgentPreparation(self.claim, self.spec, self._agents, self.context.environment, self.ask_server)
         deciding.instead = self.delivery.asked if self.delivery is not None else None
         try:
             out = await deciding.decide(resumption, self._log_file().with_name("before"))
@@ -112,12 +112,12 @@ class AgentAttempt(RunAttempt):
                 # Another worker may have an account that is open; this one takes no such runs for now.
                 self.stop(AttemptStop.RELEASED, str(shut))
             raise NotStarted(self._told(self._verdict, {})) from shut
-        self.go_on()
+        self.check_not_stopped()
         refusal = out.purse.is_empty() or (None if out.counts_money else out.purse.uncounted())
         if refusal is not None:
             raise NotStarted(self._told(refusal, {}))
         self._out = out
-        log = partial(self.around.narration.log, self.claim)
+        log = partial(self.context.log_upload.log, self.claim)
         self._telling = AgentOutputReader(out.reader, log, self._heard)
         self._keeping = ConversationUpload(
             self.claim,
@@ -128,22 +128,22 @@ class AgentAttempt(RunAttempt):
         )
         await self._keeping.begin()
         self._began_ms = monotonic_ms()
-        launch = await out.launch(self.claim, self.spec, self.around.environment, channel)
+        launch = await out.launch(self.claim, self.spec, self.context.environment, channel)
         placed = self.spec.model_copy(update={"cwd": str(out.cwd)})
-        entry = await self.around.door.admit(self.claim, placed, self._on_progress)
+        entry = await self.context.agent_socket.admit(self.claim, placed, self._on_progress)
         return replace(launch, env={**launch.env, **entry})
 
     async def _asked(self, ask: Callable[[], Answer]) -> Answer | None:
         """Ask the server until it answers; once only, if the attempt is to end. None if it did not answer."""
         if self._stop is None:
-            return await self.answered(ask)
+            return await self.ask_until_stopped(ask)
         if self._stop is not AttemptStop.FENCED:
             with suppress(AgentqError):
                 return await asyncio.to_thread(ask)
         return None
 
-    def _output(self, process: RunProcess) -> OutputPipes:
-        log = partial(self.around.narration.log, self.claim)
+    def _open_output(self, process: RunProcess) -> OutputPipes:
+        log = partial(self.context.log_upload.log, self.claim)
         output = OutputPipes(process.stdout, process.stderr, self._log_file(), log, self._telling.tap, self._secrets)
         for note in self._set_out.notes:
             output.note(note)
@@ -165,12 +165,12 @@ class AgentAttempt(RunAttempt):
             self._count(spent)
             if self._overdrawn is None and not facts.concluded:
                 self._overdrawn = self._set_out.purse.overdrawn(spent)
-        self._poked.set()
+        self._limits_changed.set()
 
     def _count(self, spent: AgentSpending) -> None:
         out = self._set_out
         totals = out.reader.facts.totals if out.profile.totals == "conversation" else {}
-        self.around.narration.spent(self.claim, spent, totals)
+        self.context.log_upload.spent(self.claim, spent, totals)
 
     def _limits_left(self, started_ms: int, output: OutputPipes) -> dict[OutcomeClass, int]:
         facts, profile = self._set_out.reader.facts, self._set_out.profile
@@ -192,13 +192,13 @@ class AgentAttempt(RunAttempt):
 
     # ---- the end
 
-    async def _outcome(
+    async def _build_outcome(
         self, late: OutcomeClass | None, exit_: ProcessExit, output: OutputPipes, channel: ResultChannel
     ) -> Outcome:
         out = self._set_out
         self._telling.ended()
         self._count(_to_spending(out.reader.facts.spent))
-        result, about = channel.result(), self._about(exit_, output)
+        result, about = channel.result(), self._outcome_fields(exit_, output)
         if self._stop is AttemptStop.RELEASED and self._interrupted and out.reader.facts.concluded:
             late = OutcomeClass.LINGER
         if self._stop is None or late is OutcomeClass.LINGER:
@@ -216,14 +216,14 @@ class AgentAttempt(RunAttempt):
         if self._stop is None:
             await self._bill(verdict)
         self._verdict, self._wait = verdict, result.wait
-        value = self._redacted(result.value) if result.value is not None else self._answer(output)
+        value = self._redact(result.value) if result.value is not None else self._answer(output)
         about["result"] = value if value is not None else out.reader.facts.text[:ANSWER_CHARACTERS] or None
         return self._told(verdict, about)
 
     def _answer(self, output: OutputPipes) -> JsonValue:
         """What it answered as JSON, if that is fit to be a result."""
         try:
-            return Outcome(result=self._redacted(self._set_out.reader.facts.structured)).result
+            return Outcome(result=self._redact(self._set_out.reader.facts.structured)).result
         except (ValidationError, RecursionError):
             output.note("its answer cannot be kept as JSON: it is too large, too deep, or no JSON")
             return None
@@ -244,7 +244,7 @@ class AgentAttempt(RunAttempt):
         if not verdict.consequence.gate or has_own_billing(out.profile, out.account, self.spec.env):
             return
         until_ms = verdict.reset_at_ms or wall_ms() + GATE_MS
-        gates = await self.answered(lambda: accounts.shut(out.agent, out.account, until_ms, verdict.error))
+        gates = await self.ask_until_stopped(lambda: accounts.shut(out.agent, out.account, until_ms, verdict.error))
         if gates is None:
             return
         accounts.note(gates)
@@ -278,18 +278,18 @@ class AgentAttempt(RunAttempt):
             duration_ms=monotonic_ms() - self._began_ms,
         )
 
-    def _say_how_it_ended(self, outcome: Outcome) -> None:
+    def _report_outcome(self, outcome: Outcome) -> None:
         stopped = self._stop is not None and (self._interrupted or self._stop is not AttemptStop.RELEASED)
         if stopped or self._verdict is None:
-            super()._say_how_it_ended(outcome)
+            super()._report_outcome(outcome)
             return
-        say, claim, does = self.around.say, self.claim, self._verdict.consequence.run
+        say, claim, does = self.context.send_report, self.claim, self._verdict.consequence.run
         if self._verdict.kind is VerdictKind.SLEEPS:
             say(AttemptReport("park", claim, wait=self._nap()))
         elif does in ("back off", "defer") and outcome.class_ is OutcomeClass.LIMIT:
             say(AttemptReport("defer", claim, outcome, due_at_ms=self._due_at_ms or self._verdict.reset_at_ms))
         else:
-            super()._say_how_it_ended(outcome)
+            super()._report_outcome(outcome)
 
     def _nap(self) -> RunWait:
         asked = self._set_out.reader.facts.sleep

@@ -49,7 +49,7 @@ class ChildPool:
 
     def wanted(self, *, eager: bool) -> int:
         """How many more calls would find a place at once; if there is much to do, also in a child not started yet."""
-        free = self._hands.seats_free()
+        free = self._hands.child_slots_free()
         if self.alone and not free:
             return 0
         wanted = sum(self._room(child) for child in self._seated)
@@ -57,7 +57,7 @@ class ChildPool:
         wanted += sum(child.room() for child in resting)
         if len(resting) < free and (eager or not wanted) and self.can_start():
             wanted += 1
-        left = self._hands.left()
+        left = self._hands.runs_left()
         wanted -= len(self.waiting) + len(self.alone)
         return max(0, wanted if left is None else min(wanted, left))
 
@@ -122,7 +122,7 @@ class ChildPool:
 
     def spread(self) -> None:
         """Send out what waits, as far as there is room."""
-        if not self.waiting or (self.alone and not self._hands.seats_free()):
+        if not self.waiting or (self.alone and not self._hands.child_slots_free()):
             return  # what wants a child of its own gets the slot of the next that has nothing to do
         if self.awaited:
             self._spread_apart()
@@ -155,7 +155,7 @@ class ChildPool:
     def _has_seat(self, child: ChildProcess) -> bool:
         if child in self._seated:
             self._seated[child] = 0
-        elif not self._hands.seat():
+        elif not self._hands.take_child_slot():
             return False
         self._seated[child] = 0
         return True
@@ -167,12 +167,12 @@ class ChildPool:
 
     def start(self) -> ChildProcess | None:
         """Start what is missing: a child for a run that wants it alone, or one more for all."""
-        if self.alone and self._hands.seat():
+        if self.alone and self._hands.take_child_slot():
             claim, own = self.alone.popleft()
             child = self._begun(own, claim)
             child.send([claim])
             return child
-        if self.waiting and self.can_start() and self._hands.seats_free() and not self._open():
+        if self.waiting and self.can_start() and self._hands.child_slots_free() and not self._open():
             return self._begun(None, self.waiting[0], seated=False)
         return None
 
@@ -186,7 +186,7 @@ class ChildPool:
             child = ChildProcess(self.making, own)
         except OSError as error:
             if seated:
-                self._hands.unseat()
+                self._hands.free_child_slot()
             raise ChildNotStarted(claim, f"A child of the worker cannot be started: {error}.") from error
         self.all.append(child)
         if seated:
@@ -201,7 +201,7 @@ class ChildPool:
 
     def _unseat(self, child: ChildProcess, now: int) -> None:
         del self._seated[child]
-        self._hands.unseat(keep=self.turns.is_due(now))
+        self._hands.free_child_slot(reserve=self.turns.is_due(now))
         self.turns.look(self._seated, now)
 
     def take_turns(self, now: int) -> None:

@@ -97,7 +97,7 @@ class FunctionEngine:
             replace=self.replace,
             awaited=self.children.awaited.add,
         )
-        self.hearing = ReplyHandler(hands.calls, self.stops, ears)
+        self.hearing = ReplyHandler(hands.function_claims, self.stops, ears)
         self._to_stop: dict[CallKey, tuple[AttemptStop, str, int | None]] = {}
         """Calls that are being taken back because they are to stop."""
         self._draining = False
@@ -117,18 +117,18 @@ class FunctionEngine:
                 return 0
             return self.children.wanted(eager=not self.exchange.hungry)
 
-    def wanted_here(self) -> int:
+    def room_here(self) -> int:
         """How many of them the claiming thread should get."""
         return self.wanted() if self.exchange.hungry else 0
 
-    def elsewhere(self) -> bool:
+    def claims_itself(self) -> bool:
         return not self.exchange.hungry
 
-    def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
+    def take(self, claims: Sequence[Claim], requested: int | None = None) -> None:
         """These were claimed; `asked` is how many were asked for."""
         with self._lock:
             self._end_earlier(claims)
-            self._hands.take_calls(claims)
+            self._hands.take_functions(claims)
             mine = max(0, len(claims) - self._hands.surplus())
             self._hand_back(claims[mine:], SURPLUS_REASON)
             self.children.take(claims[:mine])
@@ -139,10 +139,10 @@ class FunctionEngine:
             urgent = self.children.needs_care()
         if urgent or not self.exchange.hungry:
             self._watch.wake()
-        if asked is not None and len(claims) >= asked:
+        if requested is not None and len(claims) >= requested:
             self.exchange.feed()
 
-    def settled(self) -> None:
+    def on_claiming_done(self) -> None:
         """The claiming thread has nothing more to do now. Only then is the one that watches woken, which would
         otherwise take the processor from the child that is about to begin."""
         self._watch.wake()
@@ -150,7 +150,7 @@ class FunctionEngine:
     def _end_earlier(self, claims: Sequence[Claim]) -> None:
         """The server has taken a run from us, or forgotten that we had it, and given it to us once more."""
         again = {claim.id for claim in claims if not claim.fence.startswith("1-")}
-        for claim in [each for each in self._hands.calls.values() if each.id in again] if again else ():
+        for claim in [each for each in self._hands.function_claims.values() if each.id in again] if again else ():
             self.stop(claim, AttemptStop.FENCED)
 
     def _exchanged(
@@ -166,7 +166,7 @@ class FunctionEngine:
                         self._around.stray(claim)
             self.take(mine)
         for each in ended:
-            self._hands.calls.pop(each.claim[:2], None)
+            self._hands.function_claims.pop(each.claim[:2], None)
         self._around.ended(ended, refusals)
         if self._watch.deaf and not self.exchange.is_full:
             self._watch.wake()
@@ -180,11 +180,11 @@ class FunctionEngine:
 
     def look(self) -> None:
         """Something may be over."""
-        if (self._bounded and not self._hands.calls) or (self._draining and not self.busy()):
+        if (self._bounded and not self._hands.function_claims) or (self._draining and not self.busy()):
             self._around.quiet()
 
     def held(self, key: CallKey) -> Claim | None:
-        return self._hands.calls.get(key)
+        return self._hands.function_claims.get(key)
 
     def say(self, report: AttemptReport) -> None:
         self._around.say(report)
@@ -195,7 +195,7 @@ class FunctionEngine:
         """End a call, or take it back if it has not begun."""
         with self._lock:
             key = claim[:2]
-            if self._hands.calls.get(key) != claim:
+            if self._hands.function_claims.get(key) != claim:
                 return
             if self.children.forget(claim):
                 self._settle(claim, why, reason)
@@ -230,7 +230,7 @@ class FunctionEngine:
         if why is AttemptStop.CANCELLED:
             self.hearing.fail(claim, OutcomeClass.CANCELLED, reason)
         elif why is AttemptStop.RELEASED:
-            self._hands.give_back(1)
+            self._hands.uncount(1)
             self.hearing.release(claim, reason)
         else:
             self._hands.drop(claim)
@@ -238,10 +238,10 @@ class FunctionEngine:
     def stop_all(self, reason: str, within_ms: int | None = None) -> None:
         """Hand back everything in hand."""
         with self._lock:
-            for claim in list(self._hands.calls.values()):
+            for claim in list(self._hands.function_claims.values()):
                 self.stop(claim, AttemptStop.RELEASED, reason, within_ms)
 
-    def refused(self, claim: Claim, refusal: AgentqError) -> None:
+    def on_refused(self, claim: Claim, refusal: AgentqError) -> None:
         """The server did not take `start`."""
         if isinstance(refusal, Stopping):
             self.stop(claim, AttemptStop.CANCELLED, "cancelled on request")
@@ -251,7 +251,7 @@ class FunctionEngine:
     def withdrawn(self, child: ChildProcess) -> None:
         """What a child had not begun is ours again."""
         keys = child.withdrawn()
-        claims = [claim for key in keys if (claim := self._hands.calls.get(key)) is not None]
+        claims = [claim for key in keys if (claim := self._hands.function_claims.get(key)) is not None]
         for claim in claims:
             why, reason, _ = self._to_stop.pop(claim[:2], (None, "", None))
             if why is not None:
@@ -260,7 +260,7 @@ class FunctionEngine:
                 self.children.waiting.append(claim)
         for key in [key for key in self._to_stop if key in child.calls]:
             why, reason, within_ms = self._to_stop.pop(key)
-            held = self._hands.calls.get(key) or Claim(*key, "", "")
+            held = self._hands.function_claims.get(key) or Claim(*key, "", "")
             self._stop_begun(child, held, why, reason, within_ms)
         for key in [key for key in keys if key in self._to_stop]:
             del self._to_stop[key]
@@ -287,7 +287,7 @@ class FunctionEngine:
         kind, error = _classify_child_exit(child, status)
         now, tail = monotonic_ms(), child.errors.tail()
         for place, key in enumerate(list(child.calls)):
-            claim = self._hands.calls.get(key)
+            claim = self._hands.function_claims.get(key)
             stop, wanted = self.stops.forget(key), self._to_stop.pop(key, None)
             if claim is None:
                 continue
@@ -366,7 +366,7 @@ class FunctionEngine:
         self._hand_back(self.children.taken_back(), LEAVING_REASON)
 
     def _hand_back(self, claims: Sequence[Claim], reason: str) -> None:
-        self._hands.give_back(len(claims))
+        self._hands.uncount(len(claims))
         for claim in claims:
             self.hearing.release(claim, reason)
 

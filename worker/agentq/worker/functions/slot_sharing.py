@@ -26,7 +26,7 @@ class SlotSharing:
 
     def look(self, seated: Collection[ChildProcess], now: int) -> None:
         """See whether the children have held all slots for too long."""
-        if not seated or self._hands.seats_free() or self._hands.kept:
+        if not seated or self._hands.child_slots_free() or self._hands.reserved:
             self._full_ms = None
             self._leaving = set()
         elif self._full_ms is None:

@@ -67,11 +67,11 @@ class RqSlot:
         self._fault: AgentqError | None = None
         self._drained = False
         listener = HeartbeatListener(
-            order=self._ordered,
+            on_order=self._ordered,
             on_fenced=lambda _: give_up("its run has gone on without it"),
-            changed=lambda: None,
-            distrusted=lambda: give_up("its worker could not reach the server in time"),
-            failed=self._failed,
+            on_registered=lambda: None,
+            on_lease_lost=lambda: give_up("its worker could not reach the server in time"),
+            on_failure=self._failed,
         )
         self.pulse = Heartbeat(self.lease, self.hands, listener)
         self.inboxes = [RqInbox(lanes, lambda: int(self._wanting), self._failed) for lanes in self.lanes]
@@ -187,7 +187,7 @@ class RqSlot:
     # ---- from other threads
 
     def _ordered(self, order: WorkerOrder) -> None:
-        if order.order == "stop" and self.hands.holds(order.run, order.fence) is not None:
+        if order.order == "stop" and self.hands.find(order.run, order.fence) is not None:
             self._give_up("cancelled")
         elif order.order in ("drain", "hurry"):
             self._drained = True

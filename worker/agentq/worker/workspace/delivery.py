@@ -54,7 +54,7 @@ class WorkDelivery:
 
     def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec) -> None:
         assert spec.workspace is not None
-        around, claim = attempt.around, attempt.claim
+        around, claim = attempt.context, attempt.claim
         self.workspace = spec.workspace
         self.leash = GitCancellation()
         """What ends the git of an attempt that is stopped."""
@@ -91,14 +91,14 @@ class WorkDelivery:
         try:
             return await self._run(execute)
         except Stopping as stopping:
-            self._attempt.refused(stopping)
-            return self._attempt.interrupted()
+            self._attempt.on_refused(stopping)
+            return self._attempt.interrupt()
         except (GitCancelled, CommandStopped, DeliveryStopped):
-            return self._attempt.interrupted()
+            return self._attempt.interrupt()
         except NotStarted as undone:
             # What does not begin for nobody is begun by another attempt; or there is an outcome.
             if undone.outcome.class_ is OutcomeClass.CANCELLED:
-                return self._attempt.interrupted()
+                return self._attempt.interrupt()
             raise
         except (Refused, Invalid, NotFound, Undeliverable) as refused:
             return self._failed(OutcomeClass.REJECTED, str(refused))
@@ -107,7 +107,7 @@ class WorkDelivery:
 
     async def hand_on(self, outcome: Outcome) -> None:
         """Before the last word: another attempt that is to go on in the worktree may begin with that, anywhere."""
-        if self._goes_on or self._attempt.comes_back:
+        if self._goes_on or self._attempt.continues_later:
             await self._left(outcome, goes_on=True)
 
     async def leave(self, outcome: Outcome) -> None:
@@ -127,7 +127,7 @@ class WorkDelivery:
             self._attempt.note(f"its worktree stays for now: {error}")
 
     async def _run(self, execute: ExecuteProcess) -> Outcome:
-        intent = self._intent = await self._attempt.decided(partial(self._queue.intent, self._claim))
+        intent = self._intent = await self._attempt.ask_server(partial(self._queue.intent, self._claim))
         way = await self._calling(self._place.find, intent)
         if self._spec.plan is not None and way is not DeliveryStage.DELIVERED:
             await self._pin_base(begins=way is DeliveryStage.EXECUTE)
@@ -148,10 +148,10 @@ class WorkDelivery:
         """All tasks of a plan begin from one commit, whatever comes into the branch of that name meanwhile."""
         place = self._place
         pin = partial(self._queue.pin, self._claim, place.base_place)
-        pinned = await self._attempt.decided(pin)
+        pinned = await self._attempt.ask_server(pin)
         if pinned is None and begins:
             commit = await self._calling(place.resolve_base)
-            pinned = await self._attempt.decided(partial(pin, commit))
+            pinned = await self._attempt.ask_server(partial(pin, commit))
         place.plan_base = pinned
         if pinned is not None:
             await self._calling(place.resolve_base)  # a copy may not have it yet
@@ -160,7 +160,7 @@ class WorkDelivery:
         before = self._intent
         mend = before.mend if before is not None and before.step == "prepared" else None
         self._attempt.progress("prepares its worktree")
-        self._mend = await self._calling(self._place.prepare, before, mend, goes_on=self._attempt.goes_on)
+        self._mend = await self._calling(self._place.prepare, before, mend, goes_on=self._attempt.continues_earlier)
         for sentence in self._place.notes:
             self._attempt.note(sentence)
         outcome = before.outcome if before is not None and mend is not None else None
@@ -177,7 +177,7 @@ class WorkDelivery:
             self._goes_on = error is not None
             return outcome or Outcome() if error is None else self._failed(OutcomeClass.CONFLICT, error)
         self._attempt.progress(f"works in {self._place.path}")
-        self._attempt.go_on()
+        self._attempt.check_not_stopped()
         return await execute(self._place.placed)
 
     async def _deliver(self, outcome: Outcome) -> Outcome:
@@ -234,7 +234,7 @@ class WorkDelivery:
         landing = place.landing(self._attempt.note)
 
         async def note(_: str, old: str | None) -> None:
-            self._attempt.go_on()
+            self._attempt.check_not_stopped()
             await self._intend("merging", commit=work.commit, target_before=old, outcome=outcome)
 
         check = self._checking().check if self.workspace.check else None
@@ -244,7 +244,7 @@ class WorkDelivery:
         except AlreadyMerged:
             place.work = replace(work, commit=work.base)
             self._attempt.note(f"{target} has the same change already; nothing of it is left to merge")
-        await self._attempt.decided(lambda: self._queue.step_aside(self._claim, line.name))
+        await self._attempt.ask_server(lambda: self._queue.step_aside(self._claim, line.name))
         return await self._is_in(outcome)
 
     def _checking(self) -> MergeCheck:
@@ -288,5 +288,5 @@ class WorkDelivery:
         kept = {"base": before.base if before else None}
         told = {name: value for name, value in {**kept, **known, **fields}.items() if value is not None}
         intent = MergeProgress.model_validate({"step": step, **told})
-        await self._attempt.decided(lambda: self._queue.intend(self._claim, intent))
+        await self._attempt.ask_server(lambda: self._queue.intend(self._claim, intent))
         self._intent = intent

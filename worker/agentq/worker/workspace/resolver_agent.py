@@ -53,13 +53,13 @@ class ResolverAgent:
 
     def _chore(self, prompt: str) -> tuple[WorkspaceCommand, AgentOutputReader]:
         """What is to be started, and who reads along."""
-        around, folder = self._attempt.around, self._errands.folder
+        around, folder = self._attempt.context, self._errands.folder
         profile = around.profiles().get(self._name)
         turn = self._spec.turn or AgentTurnOptions()
         refused = find_refusal(self._name, profile, turn, folder)
         if refused is not None:
             raise Invalid(refused)
-        file = around.logs / self._attempt.claim.id / "prompt" if profile.prompt == "file" else None
+        file = around.log_folder / self._attempt.claim.id / "prompt" if profile.prompt == "file" else None
         session = str(uuid.uuid4()) if profile.takes_id else None
         own = AgentTurnOptions(permissions=turn.permissions, trust=turn.trust)
         asked = AgentLaunch(self._name, profile, prompt, own, session=session, prompt_file=file)

@@ -17,14 +17,14 @@ Answer = TypeVar("Answer")
 class WorkspaceAttempt(MergeWaiter, Protocol):
     """An attempt whose process works in a worktree; `RunAttempt` is one."""
 
-    around: AttemptContext
+    context: AttemptContext
 
     @property
-    def goes_on(self) -> bool:
+    def continues_earlier(self) -> bool:
         """Whether it continues what an earlier attempt left."""
 
     @property
-    def comes_back(self) -> bool:
+    def continues_later(self) -> bool:
         """Whether another attempt will continue in its worktree."""
 
     @property
@@ -36,16 +36,16 @@ class WorkspaceAttempt(MergeWaiter, Protocol):
     def expects_changes(self, outcome: Outcome) -> bool:
         """Whether it fails if it changed nothing."""
 
-    async def decided(self, ask: Callable[[], Answer]) -> Answer:
+    async def ask_server(self, ask: Callable[[], Answer]) -> Answer:
         """Ask the server until it answers; raises `NotStarted` once the attempt is stopped."""
 
-    def go_on(self) -> None:
+    def check_not_stopped(self) -> None:
         """Raise `NotStarted` if the attempt is stopped."""
 
-    def refused(self, refusal: AgentqError) -> None:
+    def on_refused(self, refusal: AgentqError) -> None:
         """The server refused a step of it."""
 
-    def interrupted(self) -> Outcome:
+    def interrupt(self) -> Outcome:
         """The outcome of an attempt that is stopped before its work is merged."""
 
     def log(self, chunks: list[LogChunk]) -> None: ...

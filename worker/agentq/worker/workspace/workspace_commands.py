@@ -86,7 +86,7 @@ class WorkspaceCommands:
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> WorkspaceCommand:
         """A command in the run's environment, with some variables beneath it, and some above."""
-        around, claim = self._attempt.around, self._attempt.claim
+        around, claim = self._attempt.context, self._attempt.claim
         own = {**self._place.variables, "AGENTQ_WORKTREE": str(folder), **more}
         env = around.environment.of(claim, self._spec, own, beneath)
         caps = self._spec.caps or ResourceLimits()
@@ -103,10 +103,10 @@ class WorkspaceCommands:
         return await self.do(self.chore(what, argv, folder, timeout_ms, {}, more))
 
     def _chores(self, env: Mapping[str, str]) -> CommandRunner:
-        around, claim = self._attempt.around, self._attempt.claim
+        around, claim = self._attempt.context, self._attempt.claim
         return CommandRunner(
             self._attempt.log,
-            lambda what: around.logs / claim.id / f"{claim.fence}.{what}.log",
+            lambda what: around.log_folder / claim.id / f"{claim.fence}.{what}.log",
             self._attempt.stopped,
             around.environment.secrets(env),
         )

@@ -28,10 +28,10 @@ class MergeWaiter(Protocol):
 
     claim: Claim
     stopped: asyncio.Event
-    called: asyncio.Event
+    merge_signal: asyncio.Event
     """Somebody said that it may be its turn."""
 
-    def answered(self, ask: Callable[[], MergeQueuePosition], /) -> Awaitable[MergeQueuePosition | None]: ...
+    def ask_until_stopped(self, ask: Callable[[], MergeQueuePosition], /) -> Awaitable[MergeQueuePosition | None]: ...
 
     def progress(self, sentence: str, /) -> None: ...
 
@@ -54,7 +54,7 @@ class MergeQueuePlace:
         waiter, told = self._waiter, -1
         self._brings = commit, f"{ref} {self._tag}"
         while True:
-            waiter.called.clear()
+            waiter.merge_signal.clear()
             standing = await self._look()
             if standing is None or waiter.stopped.is_set():
                 return False
@@ -70,7 +70,9 @@ class MergeQueuePlace:
 
     async def _look(self) -> MergeQueuePosition | None:
         commit, ref = self._brings
-        return await self._waiter.answered(lambda: self._queue.line_up(self._waiter.claim, self.name, commit, ref))
+        return await self._waiter.ask_until_stopped(
+            lambda: self._queue.line_up(self._waiter.claim, self.name, commit, ref)
+        )
 
     async def companions(self) -> list[tuple[str, str]]:
         """Of those who come next now, the first ones that can be taken along."""
@@ -83,7 +85,7 @@ class MergeQueuePlace:
         return others
 
     async def _pause(self) -> None:
-        called = asyncio.ensure_future(self._waiter.called.wait())
+        called = asyncio.ensure_future(self._waiter.merge_signal.wait())
         stopped = asyncio.ensure_future(self._waiter.stopped.wait())
         with suppress(asyncio.TimeoutError):
             timeout = random.uniform(QUEUE_POLL_MS / 2, QUEUE_POLL_MS) / 1000
