@@ -111,28 +111,13 @@ class WorkerProcess:
         )
         self.log_upload.on_told(self.reports.look)
         self.unsent_reports = UnsentReports(home, self.settings.namespace)
-        listener = HeartbeatListener(
-            on_order=self._on_loop(self._execute_order),
-            on_fenced=self._on_loop(self._abandon),
-            on_registered=lambda: self.claims.lanes_changed(),
-            on_lease_lost=self._on_loop(self._stop_all_untrusted),
-            on_failure=failed,
-            on_answering=self._on_loop(self._notify_answering),
-        )
-        self.heartbeat = Heartbeat(self.lease, self.slots, listener)
+        self.heartbeat = self._build_heartbeat()
         self.context = self._build_context(home)
         self.host_cleanup = HostCleanup(
             self.settings.namespace, self.context.cgroups, lambda: clean_home(home, self.options)
         )
-        claim_listener = ClaimListener(
-            on_claim=self._on_loop(self._start_attempt),
-            on_surplus=lambda claim: self.reports.say(AttemptReport("release", claim, reason=SURPLUS_REASON)),
-            on_order=self.heartbeat.beat_now,
-            on_idle=self._on_nothing_claimed,
-            on_failure=failed,
-        )
         self.engine = self._build_engine()
-        self.claims = ClaimLoop(self.lease, self.slots, claim_listener, self.engine)
+        self.claims = self._build_claims()
         duties = self.backend.duties(self.queue, self._on_loop(self.host_cleanup.lost))
         self.ticker = Ticker(self.queue.store, duties, self.settings.tick_ms, owner=self.id)
         self._attempts: dict[Claim, RunAttempt] = {}
@@ -159,6 +144,27 @@ class WorkerProcess:
             workspaces=WorkerWorkspaces(home, self.id, self.options.idle_worktrees),
             profiles=lambda: self.labels.agents.profiles,
         )
+
+    def _build_heartbeat(self) -> Heartbeat:
+        listener = HeartbeatListener(
+            on_order=self._on_loop(self._execute_order),
+            on_fenced=self._on_loop(self._abandon),
+            on_registered=lambda: self.claims.lanes_changed(),
+            on_lease_lost=self._on_loop(self._stop_all_untrusted),
+            on_failure=self._on_loop(self._fail),
+            on_answering=self._on_loop(self._notify_answering),
+        )
+        return Heartbeat(self.lease, self.slots, listener)
+
+    def _build_claims(self) -> ClaimLoop:
+        listener = ClaimListener(
+            on_claim=self._on_loop(self._start_attempt),
+            on_surplus=lambda claim: self.reports.say(AttemptReport("release", claim, reason=SURPLUS_REASON)),
+            on_order=self.heartbeat.beat_now,
+            on_idle=self._on_nothing_claimed,
+            on_failure=self._on_loop(self._fail),
+        )
+        return ClaimLoop(self.lease, self.slots, listener, self.engine)
 
     def _build_engine(self) -> FunctionEngine:
         context = EngineContext(
