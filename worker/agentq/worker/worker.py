@@ -168,15 +168,15 @@ class WorkerProcess:
 
     def _build_engine(self) -> FunctionEngine:
         context = EngineContext(
-            say=self.reports.say,
-            narration=self.log_upload,
+            send_report=self.reports.say,
+            log_upload=self.log_upload,
             receive=self.queue.receive,
-            bury=self._on_loop(self.host_cleanup.bury),
-            stray=lambda claim: self.claims.dispatch_run(claim),
-            room=lambda: self.claims.functions_wanted(),
-            quiet=self._on_loop(self._on_functions_idle),
-            ended=self.run_log.calls_ended,
-            failed=self._on_loop(self._fail),
+            end_tree=self._on_loop(self.host_cleanup.bury),
+            dispatch_run=lambda claim: self.claims.dispatch_run(claim),
+            request_calls=lambda: self.claims.functions_wanted(),
+            on_idle=self._on_loop(self._on_functions_idle),
+            on_ended=self.run_log.calls_ended,
+            on_failure=self._on_loop(self._fail),
         )
         child_config = ChildConfig.of(self.settings, self.options, self.id, self.context.cgroups)
         return FunctionEngine(
@@ -243,7 +243,7 @@ class WorkerProcess:
         patience_ms = HURRIED_REPORTS_MS if hurried else FINAL_REPORTS_MS
         closing = (asyncio.to_thread(each.close, patience_ms) for each in (self.log_upload, self.reports, self.engine))
         _, reports_sent, outcomes_sent = await asyncio.gather(*closing)
-        if unsent := [*self.reports.left(), *self.engine.exchange.left()]:
+        if unsent := [*self.reports.left(), *self.engine.exchange.unsent()]:
             self._fail(Unreachable(self.unsent_reports.keep(self.id, unsent)))
         # The round under way may have hundreds of calls before it, on a slow line for minutes.
         self.ticker.stop(wait=False)
@@ -259,7 +259,7 @@ class WorkerProcess:
         self.unsent_reports.report_all(lambda worker: self.backend.as_worker(self.queue, worker), self._notify)
 
     async def _wait_for_attempts(self, grace_ms: int | None) -> None:
-        if (self._tasks or self.engine.busy()) and not (grace_ms is not None and self._hurry.is_set()):
+        if (self._tasks or self.engine.is_busy()) and not (grace_ms is not None and self._hurry.is_set()):
             hurry = asyncio.ensure_future(self._hurry.wait() if grace_ms is not None else asyncio.Event().wait())
             over = asyncio.ensure_future(self._wait_until_idle())
             timeout = None if grace_ms is None else grace_ms / 1000
@@ -271,7 +271,7 @@ class WorkerProcess:
         if self._tasks:
             await asyncio.wait(self._tasks.values())
         self._functions_idle.clear()
-        while self.engine.busy():
+        while self.engine.is_busy():
             await self._functions_idle.wait()
             self._functions_idle.clear()
 
@@ -299,7 +299,11 @@ class WorkerProcess:
 
     def _drain_if_max_runs(self) -> None:
         """It has had its runs; what of them are function runs, it still makes."""
-        if self.options.max_runs is not None and self.slots.taken >= self.options.max_runs and not self.engine.busy():
+        if (
+            self.options.max_runs is not None
+            and self.slots.taken >= self.options.max_runs
+            and not self.engine.is_busy()
+        ):
             self._draining.set()
 
     def _on_attempt_ended(self, run: str, task: asyncio.Task[None]) -> None:
@@ -453,7 +457,7 @@ class WorkerProcess:
             self.run_log.ended(report, refused)
             self.log_upload.forget(report.claim)
             self.slots.drop(report.claim)
-            self.engine.look()
+            self.engine.check_idle()
         elif refused is not None:
             self._on_loop(self._on_start_refused)(report.claim, refused)
 
