@@ -119,8 +119,8 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
         def happens() -> None:
             asyncio.run_coroutine_threadsafe(_called(stop), loop).result(10)
 
-        profiles = ProfileRegistry.found()
-        availability = AgentAvailability(world.limits, profiles, InstalledAgents.found(profiles), lambda: None)
+        profiles = ProfileRegistry.load()
+        availability = AgentAvailability(world.limits, profiles, InstalledAgents.detect(profiles), lambda: None)
         surroundings = AttemptContext(
             environment=RunEnvironment("n", "w1"),
             cgroups=None,

@@ -89,7 +89,7 @@ class RunAttempt:
             self._stop, self._reason = why, reason
         self.stopped.set()
         if self.delivery is not None and (why is not AttemptStop.RELEASED or within_ms is not None):
-            self.delivery.leash.pull()
+            self.delivery.cancellation.cancel()
         if why is AttemptStop.FENCED:
             self._kill_now.set()
         elif within_ms is not None:
@@ -124,10 +124,10 @@ class RunAttempt:
         except NotStarted as undone:
             outcome = undone.outcome
         if self.delivery is not None:
-            await self.delivery.hand_on(outcome)
+            await self.delivery.hand_over(outcome)
         self._report_outcome(outcome)
         if self.delivery is not None:
-            await self.delivery.leave(outcome)
+            await self.delivery.close(outcome)
 
     async def _execute_with_workspace(self, resumption: Resumption | None) -> Outcome:
         """Execute; in a workspace, what comes before and after that, too."""
@@ -146,7 +146,7 @@ class RunAttempt:
             from agentq.worker.task_inputs import TaskInputs
 
             try:
-                spec = await self.ask_server(lambda: TaskInputs(self.context.queue, self.claim).filled(spec))
+                spec = await self.ask_server(lambda: TaskInputs(self.context.queue, self.claim).fill(spec))
             except (Invalid, NotAllowed) as refused:
                 raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=str(refused))) from refused
         self.spec = place_spec(spec)
@@ -251,7 +251,7 @@ class RunAttempt:
         try:
             return await self._execute_with(channel, resumption)
         finally:
-            self.context.channels.give_back(channel)
+            self.context.channels.release(channel)
 
     async def _execute_with(self, channel: ResultChannel, resumption: Resumption | None) -> Outcome:
         try:
@@ -281,7 +281,7 @@ class RunAttempt:
         self._interrupted = not ended.done()
         leaked = await self._end(process, self.spec.stop_grace_ms if self._interrupted else 0)
         exit_ = await ended
-        await output.drained(OUTPUT_DRAIN_MS)
+        await output.drain(OUTPUT_DRAIN_MS)
         if leaked:
             output.note(f"killed what had left the run's group: {leaked} process{'es' if leaked > 1 else ''}")
         return await self._build_outcome(late, exit_, output, channel)
@@ -389,7 +389,7 @@ class RunAttempt:
             raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=refusal))
         return ProcessLaunch(
             argv=spec.argv,
-            env=self.context.environment.of(self.claim, spec, channel.variables()),
+            env=self.context.environment.build(self.claim, spec, channel.variables()),
             cwd=self._cwd(),
             cookie=self.context.environment.cookie(self.claim),
             caps=spec.caps or ResourceLimits(),

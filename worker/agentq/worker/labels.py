@@ -18,7 +18,7 @@ class WorkerLabels:
         self._built_in = {HOST_LABEL: socket.gethostname(), WORKER_LABEL: worker, VERSION_LABEL: installed_version()}
         self._queue = queue
         self._on_change = on_change
-        self.agents = AgentContext.here(queue, on_change)
+        self.agents = AgentContext.detect(queue, on_change)
 
     def combine(self, given: Mapping[str, str]) -> dict[str, str]:
         """All of them."""
@@ -26,5 +26,5 @@ class WorkerLabels:
 
     def reload(self) -> None:
         """Profiles may have changed, and agents may have been installed or removed."""
-        before, self.agents = self.agents, AgentContext.here(self._queue, self._on_change)
+        before, self.agents = self.agents, AgentContext.detect(self._queue, self._on_change)
         before.availability.close()

@@ -101,15 +101,15 @@ class WorkerProcess:
         self.lease = self.backend.lease(self.queue, self.identity)
         self.run_log = RunLog()
         self.slots = WorkerSlots(options.slots, options.max_runs, self.run_log)
-        self.tracing = WorkerTracing.found(self._notify)
+        self.tracing = WorkerTracing.from_environment(self._notify)
         failed = self._on_loop(self._fail)
         self.log_upload = LogUpload(
             self.queue, SpillFile(home / "spill"), lambda: self.heartbeat.answering_since_ms, failed
         )
         self.reports = ReportSender(
-            self.queue, SpillFile(home / "spill"), self._on_report_answered, failed, self.log_upload.told
+            self.queue, SpillFile(home / "spill"), self._on_report_answered, failed, self.log_upload.may_report_end
         )
-        self.log_upload.on_told(self.reports.look)
+        self.log_upload.on_uploaded(self.reports.wake)
         self.unsent_reports = UnsentReports(home, self.settings.namespace)
         self.heartbeat = self._build_heartbeat()
         self.context = self._build_context(home)
@@ -118,7 +118,7 @@ class WorkerProcess:
         )
         self.engine = self._build_engine()
         self.claims = self._build_claims()
-        duties = self.backend.duties(self.queue, self._on_loop(self.host_cleanup.lost))
+        duties = self.backend.duties(self.queue, self._on_loop(self.host_cleanup.on_worker_lost))
         self.ticker = Ticker(self.queue.store, duties, self.settings.tick_ms, owner=self.id)
         self._attempts: dict[Claim, RunAttempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -132,14 +132,14 @@ class WorkerProcess:
     def _build_context(self, home: Path) -> AttemptContext:
         return AttemptContext(
             environment=RunEnvironment(
-                self.settings.namespace, self.id, redacts=self.options.redact, traced=self.tracing.place
+                self.settings.namespace, self.id, redacts=self.options.redact, traced=self.tracing.traceparent
             ),
-            cgroups=Cgroups.found(),
+            cgroups=Cgroups.detect(),
             log_folder=home / "logs",
             channels=ResultChannels(home / "channels"),
-            send_report=self.tracing.through(self.reports.say),
+            send_report=self.tracing.trace_reports(self.reports.send),
             log_upload=self.log_upload,
-            agent_socket=AgentSocket(self.backend.kin(self.queue), home / "doors"),
+            agent_socket=AgentSocket(self.backend.children(self.queue), home / "doors"),
             queue=self.queue,
             workspaces=WorkerWorkspaces(home, self.id, self.options.idle_worktrees),
             profiles=lambda: self.labels.agents.profiles,
@@ -159,7 +159,7 @@ class WorkerProcess:
     def _build_claims(self) -> ClaimLoop:
         listener = ClaimListener(
             on_claim=self._on_loop(self._start_attempt),
-            on_surplus=lambda claim: self.reports.say(AttemptReport("release", claim, reason=SURPLUS_REASON)),
+            on_surplus=lambda claim: self.reports.send(AttemptReport("release", claim, reason=SURPLUS_REASON)),
             on_order=self.heartbeat.beat_now,
             on_idle=self._on_nothing_claimed,
             on_failure=self._on_loop(self._fail),
@@ -168,10 +168,10 @@ class WorkerProcess:
 
     def _build_engine(self) -> FunctionEngine:
         context = EngineContext(
-            send_report=self.reports.say,
+            send_report=self.reports.send,
             log_upload=self.log_upload,
             receive=self.queue.receive,
-            end_tree=self._on_loop(self.host_cleanup.bury),
+            end_tree=self._on_loop(self.host_cleanup.end_tree),
             dispatch_run=lambda claim: self.claims.dispatch_run(claim),
             request_calls=lambda: self.claims.functions_wanted(),
             on_idle=self._on_loop(self._on_functions_idle),
@@ -194,13 +194,13 @@ class WorkerProcess:
         if self._reload is not None:
             self._loop.add_signal_handler(signal.SIGHUP, self._on_hangup, self._reload)
         become_subreaper()
-        await self.host_cleanup.once()
+        await self.host_cleanup.sweep()
         while not await self._register():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), START_RETRY_S)
         for thread in (self.heartbeat, self.reports, self.log_upload, self.engine, self.claims, self.ticker):
             thread.start()
-        sweeping = asyncio.ensure_future(self.host_cleanup.keep())
+        sweeping = asyncio.ensure_future(self.host_cleanup.run())
         await self._draining.wait()
         await self._drain()
         sweeping.cancel()
@@ -216,7 +216,7 @@ class WorkerProcess:
         try:
             # Before the leases of dead workers end: these outcomes are refused once their runs have gone on.
             await asyncio.to_thread(self._send_unsent_reports)
-            for worker in await self.backend.take_over(self.queue, self.host_cleanup.once):
+            for worker in await self.backend.take_over(self.queue, self.host_cleanup.sweep):
                 self._notify(f"the process of worker {worker} is dead; what it held goes on.")
             self.lease.register()
         except (TryLater, Unreachable):
@@ -243,8 +243,8 @@ class WorkerProcess:
         patience_ms = HURRIED_REPORTS_MS if hurried else FINAL_REPORTS_MS
         closing = (asyncio.to_thread(each.close, patience_ms) for each in (self.log_upload, self.reports, self.engine))
         _, reports_sent, outcomes_sent = await asyncio.gather(*closing)
-        if unsent := [*self.reports.left(), *self.engine.exchange.unsent()]:
-            self._fail(Unreachable(self.unsent_reports.keep(self.id, unsent)))
+        if unsent := [*self.reports.unsent(), *self.engine.exchange.unsent()]:
+            self._fail(Unreachable(self.unsent_reports.save(self.id, unsent)))
         # The round under way may have hundreds of calls before it, on a slow line for minutes.
         self.ticker.stop(wait=False)
         await asyncio.to_thread(self.heartbeat.stop)
@@ -256,7 +256,7 @@ class WorkerProcess:
         await asyncio.to_thread(self.tracing.flush)
 
     def _send_unsent_reports(self) -> None:
-        self.unsent_reports.report_all(lambda worker: self.backend.as_worker(self.queue, worker), self._notify)
+        self.unsent_reports.send_all(lambda worker: self.backend.as_worker(self.queue, worker), self._notify)
 
     async def _wait_for_attempts(self, grace_ms: int | None) -> None:
         if (self._tasks or self.engine.is_busy()) and not (grace_ms is not None and self._hurry.is_set()):
@@ -283,7 +283,7 @@ class WorkerProcess:
         except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
             self._report_fault(claim, error)
             return
-        self.tracing.claimed(claim, attempt.spec)
+        self.tracing.on_claim(claim, attempt.spec)
         if self.lease.trusted_ms <= 0:
             # The answer to the claim was so long on its way that somebody else may have the run by now.
             attempt.stop(AttemptStop.RELEASED, LEASE_LOST_REASON)
@@ -326,7 +326,7 @@ class WorkerProcess:
 
     def _report_fault(self, claim: Claim, error: Exception) -> None:
         message = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
-        self.reports.say(AttemptReport("fail", claim, Outcome(class_=OutcomeClass.INTERNAL, error=message)))
+        self.reports.send(AttemptReport("fail", claim, Outcome(class_=OutcomeClass.INTERNAL, error=message)))
 
     def _execute_order(self, order: WorkerOrder) -> None:
         claim = self.slots.find(order.run, order.fence)
@@ -452,7 +452,7 @@ class WorkerProcess:
         return later
 
     def _on_report_answered(self, report: AttemptReport, refused: AgentqError | None) -> None:
-        self.tracing.heard(report, refused)
+        self.tracing.on_answered(report, refused)
         if report.is_final:
             self.run_log.ended(report, refused)
             self.log_upload.forget(report.claim)

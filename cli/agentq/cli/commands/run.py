@@ -118,8 +118,8 @@ def _refuse_missing_agents(found: LoadedPlan) -> None:
     from agentq.worker.agents.profiles.installed import InstalledAgents
     from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-    profiles = ProfileRegistry.found()
-    missing = sorted(wanted & set(profiles.names()) - InstalledAgents.found(profiles).programs.keys())
+    profiles = ProfileRegistry.load()
+    missing = sorted(wanted & set(profiles.names()) - InstalledAgents.detect(profiles).programs.keys())
     if missing:
         raise Refused(
             f"The plan is for {' and '.join(missing)}, and there is no such program here; `agentq agents` shows what "

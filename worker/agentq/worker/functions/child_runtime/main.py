@@ -74,7 +74,7 @@ class ChildProgram:
         self._sync_runner = CallRunner(self._replies, self._interrupts, self._host)
         self._async_runner = AsyncCallRunner(self._sync_runner, self._host, self._on_async_ended)
         self._reader_added = False
-        self._tracing = CallTracing.found()
+        self._tracing = CallTracing.from_environment()
         replace_streams(self._host)
 
     def work(self) -> None:
@@ -138,7 +138,7 @@ class ChildProgram:
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
             self._sync_runner.send_failure(run, fence, call_outcomes.encode_not_begun(error))
             return
-        function = self._tracing.around(function, run, lane, traceparent)
+        function = self._tracing.wrap(function, run, lane, traceparent)
         if function.is_async:
             self._replies.put(protocol.encode_record(run, fence, protocol.ASYNC, function.path))
             self._async_runner.begin(number, run, fence, function, args, kwargs, timeout_ms)

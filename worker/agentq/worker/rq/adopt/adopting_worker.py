@@ -45,7 +45,7 @@ class AdoptingWorker(WorkerProcess):
         self.bridge = QueueBridge(
             self.queue.store, settings, self.id, self.slots, adopted.queues, adopted.serializer, self._bridge_failed
         )
-        self.slots.on_take(self.bridge.taken)
+        self.slots.on_take(self.bridge.on_take)
         self._was_quiet = False
 
     async def run(self) -> int:
@@ -71,7 +71,7 @@ class AdoptingWorker(WorkerProcess):
         """A burst is over when RQ's lists were empty before the lanes were: a job may move from one to the other."""
         if not self.options.burst:
             return
-        was_quiet, self._was_quiet = self._was_quiet, self.slots.is_empty() and self.bridge.empty()
+        was_quiet, self._was_quiet = self._was_quiet, self.slots.is_empty() and self.bridge.is_empty()
         if was_quiet and self._was_quiet:
             super()._on_nothing_claimed()
         elif self._was_quiet:
