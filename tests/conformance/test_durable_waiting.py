@@ -125,12 +125,12 @@ def test_an_ended_run_takes_no_signal_and_a_run_that_is_not_there_neither(stage:
 
 
 def test_a_full_mailbox_refuses_and_takes_more_once_some_was_taken(stage: Stage) -> None:
-    for number in range(bounds.MAIL_KEPT):
+    for number in range(bounds.PENDING_SIGNALS):
         stage.queue.signal(stage.run, "go", number)
     with stage.unchanged(), pytest.raises(TryLater):
         stage.queue.signal(stage.run, "go")
     stage.park_for(signals=("go",))
-    assert len(stage.resume().messages) == bounds.MAIL_KEPT
+    assert len(stage.resume().messages) == bounds.PENDING_SIGNALS
     stage.park_for(signals=("go",))
 
     assert stage.queue.signal(stage.run, "go") is State.PENDING

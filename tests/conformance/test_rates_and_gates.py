@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.world import World
 
-from agentq.coordinator.bounds import DUE_AT_MS_MAX, OPEN_MS, UNITS_MAX
+from agentq.coordinator.bounds import DUE_AT_MS_MAX, OPEN_SUBMIT_MS, UNITS_MAX
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import OutcomeClass
@@ -175,6 +175,6 @@ def test_a_timer_that_cannot_be_rung_keeps_no_other_from_ringing(world: World) -
     assert world.state(due) == "pending"
     command("DEL", key)
     command("HSET", key, *kept)
-    world.pass_ms(OPEN_MS)
+    world.pass_ms(OPEN_SUBMIT_MS)
     world.tick()
     assert world.state(broken) == "pending"

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from support.world import World
 
-from agentq.coordinator.bounds import LOW_EVERY
+from agentq.coordinator.bounds import LOW_PRIORITY_EVERY
 from agentq.coordinator.errors import Invalid, TryLater
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.workers.lease import WorkerLease
@@ -47,8 +47,8 @@ def test_the_less_urgent_lanes_share_every_tenth_run_among_them(world: World, a_
 
     shares = Counter(keys_of(order, runs))
 
-    assert shares["9"] == 180 - 180 // LOW_EVERY
-    assert all(shares[low] == 180 // LOW_EVERY // 3 for low in ("6", "3", "0")), shares
+    assert shares["9"] == 180 - 180 // LOW_PRIORITY_EVERY
+    assert all(shares[low] == 180 // LOW_PRIORITY_EVERY // 3 for low in ("6", "3", "0")), shares
 
 
 def test_a_priority_alone_gets_everything(world: World) -> None:

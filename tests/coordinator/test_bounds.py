@@ -96,7 +96,9 @@ def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others
     make_world: Callable[..., World],
 ) -> None:
     """Whoever has it. What it made and is gone counts no more; what is there already is changed and used as before."""
-    world = make_world(scripts=ScriptSet(bounds={"QUEUES": 6, "SESSIONS": 6, "SCHEDULES": 6, "MAKES_A_CALL": 2}))
+    world = make_world(
+        scripts=ScriptSet(bounds={"QUEUES": 6, "SESSIONS": 6, "SCHEDULES": 6, "TOKEN_ITEMS_PER_CALL": 2})
+    )
     sessions, schedules, hour = Sessions(world.store), world.schedules, ScheduleRule(every_ms=3_600_000)
     makers: dict[str, Callable[[str], object]] = {
         "queues": lambda name: world.submit(queue=name),

@@ -10,7 +10,7 @@ from support.concurrency import Crowd, outcome_of
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.bounds import CRASHES, START_MS
+from agentq.coordinator.bounds import CRASHES, START_DEADLINE_MS
 from agentq.coordinator.duties.ticker import Ticker
 from agentq.coordinator.errors import Duplicate, Evicted, Fenced
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
@@ -55,7 +55,7 @@ def test_every_attempt_has_a_deadline_of_its_own_to_start(world: World) -> None:
         (claim,) = lease.claim(1)
         assert world.get(run).attempt == attempt
 
-        assert keep_alive(world, lease, [claim], START_MS - 1) == []
+        assert keep_alive(world, lease, [claim], START_DEADLINE_MS - 1) == []
         assert world.state(run) == "claimed"
         world.pass_ms(1)
         assert lease.heartbeat([claim]).fenced_claims == [claim]
@@ -73,7 +73,7 @@ def test_a_run_that_has_started_is_never_taken_from_a_worker_that_is_alive(world
     (claim,) = lease.claim(1)
     world.queue.start([claim])
 
-    assert keep_alive(world, lease, [claim], 3 * START_MS) == []
+    assert keep_alive(world, lease, [claim], 3 * START_DEADLINE_MS) == []
 
     assert world.state(run) == "running"
 

@@ -8,7 +8,7 @@ from support.repeating_connection import Repeating
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator.bounds import KEEP_MS, SWEEP_A_CALL
+from agentq.coordinator.bounds import KEEP_MS, SWEEP_PER_CALL
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, TryLater, WrongState
 from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.ids import new_run_id
@@ -266,7 +266,7 @@ def test_a_session_that_is_closed_at_once_cancels_its_line_and_stops_what_runs(
     world: World, sessions: Sessions
 ) -> None:
     worker = lease(world)
-    ids = [turn(world) for _ in range(SWEEP_A_CALL + 2)]
+    ids = [turn(world) for _ in range(SWEEP_PER_CALL + 2)]
     held = claim(worker)
 
     sessions.close("chat", cancel=True)

@@ -14,7 +14,7 @@ from support.servers import Server, until
 from support.worker_protocol import Peer, closed_with, everything, others_run, own_run
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from agentq.coordinator.bounds import CLAIM_A_CALL, GATE_MS_MAX
+from agentq.coordinator.bounds import CLAIM_PER_CALL, LIMIT_SHUT_MS_MAX
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.queues.limits import Limits
@@ -247,19 +247,19 @@ def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_f
     assert claimed[2] == run
     assert peer.call("limit/block_until", key, far, "it met its limit")["reply"] == "ok"
     shut_for_ms = (Limits(guarded.store).named([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
-    assert 0 < shut_for_ms <= GATE_MS_MAX
+    assert 0 < shut_for_ms <= LIMIT_SHUT_MS_MAX
     with guarded.client(guarded.token("read")) as client:
         assert client.get("/limits").status_code == 200
 
 
 def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Serving, peer: Peer) -> None:
-    rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
+    rows = [word for _ in range(10 * CLAIM_PER_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
     assert peer.call("worker/heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
 
     checked = WorkerPermissions(guarded.store, guarded.settings, "x").checked(
         "worker/claim", ["x", "1", "n", 10**15, "9" * 16, ""]
     )
-    assert checked[3:5] == [CLAIM_A_CALL, CLAIM_A_CALL]
+    assert checked[3:5] == [CLAIM_PER_CALL, CLAIM_PER_CALL]
 
 
 def test_the_times_of_a_lease_are_the_coordinators_to_say(guarded: Serving, peer: Peer) -> None:

@@ -9,7 +9,7 @@ from simulation.life import Life
 from simulation.rights import fields_beyond
 from simulation.room import Room
 
-from agentq.coordinator.bounds import GENERATIONS
+from agentq.coordinator.bounds import CHILD_DEPTH_MAX
 from agentq.coordinator.model.spec import RunSpec
 
 WORKERS_WORDS = {
@@ -154,7 +154,7 @@ class Answers(Room):
 
     def _is_too_deep(self, life: Life | None) -> bool:
         """Whether so many generations are above a run that it has no children."""
-        for _ in range(GENERATIONS):
+        for _ in range(CHILD_DEPTH_MAX):
             above = life.options.get("parent") if life is not None else None
             if above is None:
                 return False

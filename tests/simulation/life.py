@@ -122,7 +122,7 @@ class Life:
 
     def late(self, now: int) -> bool:
         """Whether it was claimed long ago, and has not started."""
-        return self.state == "claimed" and now - self.claimed_at >= bounds.START_MS
+        return self.state == "claimed" and now - self.claimed_at >= bounds.START_DEADLINE_MS
 
     def told(self, parent_state: str) -> None:
         """A parent has ended."""

@@ -15,7 +15,7 @@ from simulation.life import Life
 from simulation.projects import Projects
 from simulation.seats import FOLLOWS
 
-from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, LOSSES_BEFORE_START, OPEN_MS
+from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, LOSSES_BEFORE_START, OPEN_SUBMIT_MS
 from agentq.coordinator.model.spec import is_function_lane
 
 UNHEARD = {
@@ -133,7 +133,7 @@ class Model(Projects):
         options, due_at = options_of(text), None
         if "delay_ms" in options or "due_at_ms" in options:
             due_at = heard.now + options["delay_ms"] if "delay_ms" in options else options["due_at_ms"]
-        patience = OPEN_MS if "open" in options else options.get("expires_ms")
+        patience = OPEN_SUBMIT_MS if "open" in options else options.get("expires_ms")
         until = None if patience is None else heard.now + patience
         life = Life(run, lane, spec, options, event.state, due_at, until, open="open" in options, begun_at=heard.now)
         life.reach = self.reach_of(heard, options)

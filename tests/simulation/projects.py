@@ -10,7 +10,7 @@ from simulation.heard import Event, Heard
 from simulation.life import Life
 from simulation.talks import Talks
 
-from agentq.coordinator.bounds import STOP_MS
+from agentq.coordinator.bounds import STOP_DEADLINE_MS
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Projects(Talks):
             super().cancel(heard, life, target)
         elif target != "cancelled":
             assert life.stop_at is None, f"{life.line} was ordered to stop already"
-            life.stop_at, life.stop_told = heard.now + STOP_MS, False
+            life.stop_at, life.stop_told = heard.now + STOP_DEADLINE_MS, False
 
     def begin_task(self, heard: Heard, life: Life) -> None:
         """A task begins again, by its name or because it can: what it waits for lives, or has completed."""

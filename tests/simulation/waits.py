@@ -6,7 +6,7 @@ from simulation.answers import Answers
 from simulation.heard import Heard
 from simulation.life import Life
 
-from agentq.coordinator.bounds import STOP_MS
+from agentq.coordinator.bounds import STOP_DEADLINE_MS
 
 
 class Waits(Answers):
@@ -127,7 +127,7 @@ class Waits(Answers):
             heard.put_off_since = life.put_off_since
         if target != "cancelled":
             assert life.stop_at is None, f"{life.line} was ordered to stop already"
-            within_ms = int(heard["stop_ms"]) if named else STOP_MS
+            within_ms = int(heard["stop_ms"]) if named else STOP_DEADLINE_MS
             life.stop_at, life.stop_told = heard.now + within_ms, False
 
     # ---- answers

@@ -10,7 +10,7 @@ from support.snapshot import Snapshot as Snapshot
 from support.snapshot import runs as runs
 from support.snapshot import take_snapshot as take_snapshot
 
-from agentq.coordinator.bounds import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
+from agentq.coordinator.bounds import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, PENDING_SIGNALS
 from agentq.coordinator.model.lifecycle import HELD_STATES, TERMINAL_STATES, State
 
 
@@ -194,7 +194,7 @@ def _check_waits(snapshot: Snapshot) -> None:
             assert all_runs[child]["parent"] == parent, f"{child} is a child of another than {parent}"
     for run, fields in all_runs.items():
         mail = snapshot.of("pending_signals").get((run,), {})
-        assert len(mail) <= MAIL_KEPT, f"{run} has {len(mail)} signals"
+        assert len(mail) <= PENDING_SIGNALS, f"{run} has {len(mail)} signals"
         if fields["state"] == State.WAITING:
             found = {message["name"] for message in mail.values()} & set(fields["awaited_signals"].split())
             assert not found, f"{run} waits for {found}, which are in its mail"

@@ -203,14 +203,14 @@ def test_an_attempt_that_was_superseded_has_no_children_and_ends_none(lodge: Cal
 def test_there_is_an_end_to_children_and_to_generations(
     lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentq.coordinator.bounds.CHILDREN_AN_AGENT", 3)
+    monkeypatch.setattr("agentq.coordinator.bounds.CHILDREN_PER_AGENT", 3)
 
     async def test(lodge: Lodge) -> None:
         answers = [await lodge.child() for _ in range(4)]
         assert [answer["ok"] for answer in answers] == [True, True, True, False]
         assert answers[3]["code"] == 75
         last = answers[0]["id"]
-        for _ in range(bounds.GENERATIONS - 1):
+        for _ in range(bounds.CHILD_DEPTH_MAX - 1):
             last = lodge.world.submit(parent=last)
         claims = {claim.id: claim for claim in lodge.worker.claim(9)}
         entry = await lodge.door.admit(claims[last], lodge.world.records.get(last).spec, print)

@@ -13,7 +13,7 @@ import typer
 
 from agentq.cli.agent_socket import AgentSocketBackend
 from agentq.cli.connect import read_settings
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
@@ -74,7 +74,7 @@ class CoordinatorBackend:
         """The ids of the runs that a filter takes and that have these labels, newest first."""
         cursor: str | None = ""
         while cursor is not None:
-            page = self._client.backend.page(which, limit=LIST_A_CALL, cursor=cursor or None)
+            page = self._client.backend.page(which, limit=LIST_PER_CALL, cursor=cursor or None)
             for run in page.runs:
                 with suppress(NotFound):  # forgotten since it was listed
                     if not labels or labels.items() <= self.get(run.id).spec.labels.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Protocol
 
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.ids import RUN_ID_LENGTH, is_run_id
 from agentq.coordinator.model.lifecycle import LIVE_STATES, State
@@ -95,11 +95,11 @@ class IdLookup:
         found = {run.id for run in runs}
         below, seen = "", 0
         while not begins and seen < RUNS_SEARCHED and len(found) <= CANDIDATES_SHOWN:
-            page = self._records.below(every, below, ending=part, limit=LIST_A_CALL)
+            page = self._records.below(every, below, ending=part, limit=LIST_PER_CALL)
             found |= {run.id for run in page.runs}
             if page.cursor is None:
                 break
-            below, seen = page.cursor, seen + LIST_A_CALL
+            below, seen = page.cursor, seen + LIST_PER_CALL
         return sorted(found, reverse=True)
 
 
@@ -114,7 +114,7 @@ def find_plan(plans: PlanFinder, text: str) -> PlanRecord:
     cursor: str | None = None
     seen = 0
     while seen < PLANS_SEARCHED:
-        page, cursor = plans.ls(limit=LIST_A_CALL, cursor=cursor)
+        page, cursor = plans.ls(limit=LIST_PER_CALL, cursor=cursor)
         found += [plan for plan in page if text and plan.id.startswith(text)]
         seen += len(page)
         names |= dict.fromkeys(name for plan in page for name in (plan.name, plan.id))

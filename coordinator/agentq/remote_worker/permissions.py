@@ -71,7 +71,7 @@ CLAIMING_SCRIPTS = frozenset(("worker/register", "worker/claim", "worker/claim_d
 """Whose replies have runs in them, each before its fence."""
 INVALID_FENCE = "0-"
 """A fence that no attempt has."""
-ROWS_MAX = 10 * bounds.CLAIM_A_CALL
+ROWS_MAX = 10 * bounds.CLAIM_PER_CALL
 """Rows of one call: a script has the whole server to itself for as long as it takes."""
 ATTEMPTS_CACHED = 20_000
 """Attempts that a connection remembers as its worker's; beyond them it asks again."""
@@ -241,9 +241,9 @@ class WorkerPermissions:
             case "limit":
                 self._check_gate(text, shuts=script == "limit/block_until")
             case "until_ms" if ARGUMENT_PATTERNS[name].fullmatch(text):
-                return min(int(text), self.store.time_ms() + bounds.GATE_MS_MAX)
+                return min(int(text), self.store.time_ms() + bounds.LIMIT_SHUT_MS_MAX)
             case "count" | "calls" if ARGUMENT_PATTERNS[name].fullmatch(text):
-                return min(int(text), bounds.CLAIM_A_CALL)
+                return min(int(text), bounds.CLAIM_PER_CALL)
             case _ if name in ARGUMENT_PATTERNS:
                 if not ARGUMENT_PATTERNS[name].fullmatch(text):
                     raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
@@ -376,9 +376,9 @@ ARGUMENT_CHECKS: dict[str, Callable[[str], None]] = {
     "saved_state": _check_size(bounds.PARKED_STATE_BYTES, parsed=True),
     "text": _check_size(4 * bounds.LOG_CHUNK_CHARACTERS),
     "transcript": _check_size(bounds.TRANSCRIPT_BYTES),
-    "agent_session": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
-    "account": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
-    "model": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
+    "agent_session": _check_size(4 * bounds.CONVERSATION_FIELD_CHARACTERS),
+    "account": _check_size(4 * bounds.CONVERSATION_FIELD_CHARACTERS),
+    "model": _check_size(4 * bounds.CONVERSATION_FIELD_CHARACTERS),
     "reason": _check_size(4 * bounds.ERROR_CHARACTERS),
     "detail": _check_size(4 * bounds.ERROR_CHARACTERS),
     "why": _check_size(4 * bounds.ERROR_CHARACTERS),

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import HTTPConnection
 
-from agentq.coordinator.bounds import SUBMIT_A_CALL
+from agentq.coordinator.bounds import SUBMIT_PER_CALL
 from agentq.coordinator.clock import monotonic_ms, monotonic_ns
 from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.config.settings import Settings
@@ -123,7 +123,7 @@ class ServerService:
         )
         self.access = AccessControl(self.store, self.call_in_thread, server, open_to_all=open_to_all, local=local)
         self.submit_batched: Batcher[RunSubmission, SubmitReceipt] = Batcher(
-            self._submit_batch, items_max=SUBMIT_A_CALL, weight_max=BATCH_BYTES_MAX, weigh=lambda each: each.bytes
+            self._submit_batch, items_max=SUBMIT_PER_CALL, weight_max=BATCH_BYTES_MAX, weigh=lambda each: each.bytes
         )
         self.ticker = Ticker(self.store, self._build_duties(), settings.tick_ms, owner=self.id)
         self._thread_pool = ThreadPool(server.threads, "agentq-store")

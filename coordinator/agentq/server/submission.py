@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from agentq.coordinator import tracing
-from agentq.coordinator.bounds import DEDUPE_KEY_LENGTH, DEPENDENCIES_A_CALL, IDEMPOTENCY_KEY_MS, SUBMIT_A_CALL
+from agentq.coordinator.bounds import DEDUPE_KEY_LENGTH, DEPENDENCIES_PER_CALL, IDEMPOTENCY_KEY_MS, SUBMIT_PER_CALL
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.model.field_types import FREE_JSON_FIELDS, RESULT_REFERENCE_KEY, check_members, describe_error
@@ -86,8 +86,8 @@ def parse_submit_body(body: bytes, value: Any, *, one: bool = False) -> SubmitBo
         runs = value["runs"]
         if not isinstance(runs, list) or not runs or value.keys() != {"runs"}:
             raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
-        if len(runs) > SUBMIT_A_CALL:
-            raise Invalid(f"A request has {SUBMIT_A_CALL} runs at the most, not {len(runs)}.")
+        if len(runs) > SUBMIT_PER_CALL:
+            raise Invalid(f"A request has {SUBMIT_PER_CALL} runs at the most, not {len(runs)}.")
         check_members({"runs": dict(enumerate(runs))}, FREE_JSON_FIELDS)
         return SubmitBody([parse_spec(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
     check_members(value, FREE_JSON_FIELDS)
@@ -136,8 +136,8 @@ def _check_referenced_queues(service: ServerService, caller: Principal, specs: S
             raise Denied(f"This token is good only for what is in the queues {queues}; a session or a plan is in none.")
         others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent,))}
         results = set(_find_result_references([*spec.args, spec.kwargs]))
-        if len(results) > DEPENDENCIES_A_CALL:
-            raise Invalid(f"The arguments name {len(results)} runs; {DEPENDENCIES_A_CALL} is the most.")
+        if len(results) > DEPENDENCIES_PER_CALL:
+            raise Invalid(f"The arguments name {len(results)} runs; {DEPENDENCIES_PER_CALL} is the most.")
         for other in sorted(others | results):
             caller.check_queue(service.run_queries.get(other).spec.queue)
 

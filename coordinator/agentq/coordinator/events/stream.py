@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from agentq.coordinator.bounds import EVENTS_AN_ENTRY
+from agentq.coordinator.bounds import EVENTS_PER_ENTRY
 from agentq.coordinator.model.lifecycle import TRANSITIONS, State
 from agentq.coordinator.storage.connection import Connection
 from agentq.coordinator.storage.socket_link import pairs_to_dict
@@ -169,4 +169,4 @@ def event_sort_key(event: str) -> tuple[int, int, int]:
     """What ids of one partition are compared by."""
     entry, _, place = event.partition("/")
     at_ms, _, number = entry.partition("-")
-    return int(at_ms), int(number), int(place) if place else EVENTS_AN_ENTRY
+    return int(at_ms), int(number), int(place) if place else EVENTS_PER_ENTRY

@@ -140,7 +140,7 @@ class RunSpec(_StrictModel):
     session: Name | None = None
     retry: RetryPolicy | None = None
     keep_ms: RetentionMs = most.KEEP_MS
-    limits: Annotated[dict[LimitKey, LimitUnits], Field(max_length=most.LIMITS_A_RUN)] = Field(default_factory=dict)
+    limits: Annotated[dict[LimitKey, LimitUnits], Field(max_length=most.LIMITS_PER_RUN)] = Field(default_factory=dict)
     """What it needs room under, and how much of what has a rate."""
     traceparent: Traceparent | None = None
     """The trace that it was submitted in, as W3C has it. What differs in nothing else is the same run."""
@@ -239,7 +239,7 @@ class RunSpec(_StrictModel):
         ):
             trace = f" {self.traceparent}" if self.traceparent else ""
             return f"{self.function}".encode() + to_json(self.kwargs or self.args) + trace.encode()
-        left_out = _LANE_FIELDS | {"after"} if len(self.after) > most.DEPENDENCIES_A_CALL else _LANE_FIELDS
+        left_out = _LANE_FIELDS | {"after"} if len(self.after) > most.DEPENDENCIES_PER_CALL else _LANE_FIELDS
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
         if len(body) > most.SPEC_BYTES:
             raise Invalid(f"The run has {len(body)} bytes; {most.SPEC_BYTES} is the most. Pass large input as a file.")
@@ -255,8 +255,8 @@ class RunSpec(_StrictModel):
         said = {name: getattr(self, name) for name in _PLAIN_SUBMIT_FIELDS if name in self.model_fields_set}
         options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         if self.after:
-            options["after"] = self.after[: most.DEPENDENCIES_A_CALL]
-        if len(self.after) > most.DEPENDENCIES_A_CALL:
+            options["after"] = self.after[: most.DEPENDENCIES_PER_CALL]
+        if len(self.after) > most.DEPENDENCIES_PER_CALL:
             options["open"] = True
         if self.dedupe_key is not None:
             options["dedupe_key"] = self.dedupe_key

@@ -174,7 +174,7 @@ class Plans(PlanQueries):
         if record.ended is None:
             raise WrongState(f"The plan {plan} is {record.state}; only one that has ended can be forgotten.")
         while True:
-            page, _ = self.tasks(plan, limit=bounds.SWEEP_A_CALL)
+            page, _ = self.tasks(plan, limit=bounds.SWEEP_PER_CALL)
             if not page:
                 return
             refused = self.queue.forget([(task.run, task.state) for task in page])
@@ -231,7 +231,7 @@ class Plans(PlanQueries):
         self, plan: str, tasks: Sequence[TaskSubmission], ids: dict[str, str], on_failed: OnFailedPolicy
     ) -> None:
         specs = (_task_spec(plan, task, ids, on_failed) for task in tasks)
-        receipts = self.queue.submit_many(specs, run_ids=[ids[task.id] for task in tasks], batch=bounds.TASKS_A_CALL)
+        receipts = self.queue.submit_many(specs, run_ids=[ids[task.id] for task in tasks], batch=bounds.TASKS_PER_CALL)
         refused: AgentqError | None = None
         for receipt in receipts:
             refused = refused or receipt.refused

@@ -30,8 +30,8 @@ class FunctionSubmitter:
         """The template has a function, whatever else all calls have, and no arguments."""
         if template.kind != "function" or template.args or template.kwargs:
             raise Invalid("A template is a run of kind 'function' without arguments.")
-        if len(template.after) > bounds.DEPENDENCIES_A_CALL:
-            raise Invalid(f"A template waits for {bounds.DEPENDENCIES_A_CALL} runs at the most.")
+        if len(template.after) > bounds.DEPENDENCIES_PER_CALL:
+            raise Invalid(f"A template waits for {bounds.DEPENDENCIES_PER_CALL} runs at the most.")
         self.queue = queue
         self.template = template
         self._lane = template.lane

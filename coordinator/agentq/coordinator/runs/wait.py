@@ -48,7 +48,7 @@ class RunWait(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
-    signals: Annotated[tuple[Name, ...], Field(strict=False, max_length=bounds.SIGNALS_A_WAIT, fail_fast=True)] = ()
+    signals: Annotated[tuple[Name, ...], Field(strict=False, max_length=bounds.SIGNALS_PER_WAIT, fail_fast=True)] = ()
     approval: bool = False
     children: ChildrenMode | None = None
     until_ms: Annotated[int, Field(ge=0)] | None = None

@@ -223,7 +223,7 @@ class WorkerLease:
         refusals: list[AgentqError | None],
         way: int,
     ) -> list[Claim]:
-        seat, wanted = self._seats[partition], min(max(calls, 0), bounds.CLAIM_A_CALL)
+        seat, wanted = self._seats[partition], min(max(calls, 0), bounds.CLAIM_PER_CALL)
         lanes = "\n".join(filter(is_function_lane, self.lanes(partition))) if wanted else ""
         words: list[CommandArgument] = [
             self.identity.id,
@@ -256,7 +256,7 @@ class WorkerLease:
         """
         seat = self._seats[partition]
         words: list[CommandArgument] = [
-            bounds.CLAIM_A_CALL if most is None else max(most, 0) for most in (count, calls)
+            bounds.CLAIM_PER_CALL if most is None else max(most, 0) for most in (count, calls)
         ]
         words += [word for entry in entries for word in entry]
         reply = self.store.call(
@@ -338,7 +338,7 @@ class WorkerLease:
 
     def _claim_words(self, partition: int, count: int, calls: int, *, fresh: str = "") -> tuple[Any, ...]:
         seat = self._seats[partition]
-        wanted = (min(max(count, 0), bounds.CLAIM_A_CALL), min(max(calls, 0), bounds.CLAIM_A_CALL))
+        wanted = (min(max(count, 0), bounds.CLAIM_PER_CALL), min(max(calls, 0), bounds.CLAIM_PER_CALL))
         words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, fresh)
         return "worker/claim", partition, *words, *self.lanes(partition)
 

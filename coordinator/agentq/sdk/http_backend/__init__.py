@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from agentq.coordinator import tracing
-from agentq.coordinator.bounds import ARGUMENTS_BYTES, JSON_ITEMS_MAX, SUBMIT_A_CALL
+from agentq.coordinator.bounds import ARGUMENTS_BYTES, JSON_ITEMS_MAX, SUBMIT_PER_CALL
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.coordinator.events.stream import STREAM_START, Event
 from agentq.coordinator.model.ids import is_run_id, new_nonce
@@ -223,7 +223,7 @@ def _split_messages(texts: Iterable[str]) -> Iterator[list[str]]:
     for text in rest:
         more = text.count(",") + 2 * text.count(":") + 1  # at the most: some may be within texts
         size, items = size + len(text), items + more
-        if message and (len(message) == SUBMIT_A_CALL or size > MESSAGE_BYTES_MAX or items > JSON_ITEMS_MAX):
+        if message and (len(message) == SUBMIT_PER_CALL or size > MESSAGE_BYTES_MAX or items > JSON_ITEMS_MAX):
             yield message
             message, size, items = [], len(text), more
         message.append(text)

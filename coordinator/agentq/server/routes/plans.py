@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from agentq.coordinator.bounds import LIST_A_CALL, NAME_LENGTH
+from agentq.coordinator.bounds import LIST_PER_CALL, NAME_LENGTH
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.ids import check_run_id
 from agentq.coordinator.model.lifecycle import State
@@ -76,7 +76,7 @@ def _derive_id(caller: Principal, name: str, key: str) -> str:
 @router.get("", summary="List plans, newest first", dependencies=[READ])
 async def list_plans(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=256, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of plans; the last has no `next`."""
@@ -130,7 +130,7 @@ async def list_tasks(
     request: Request,
     plan: PlanIdPath,
     state: Annotated[list[State] | None, COMMA_SEPARATED, Query(description="Only those in these states.")] = None,
-    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of them, each with its run; the last has no `next`."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from agentq.coordinator.bounds import NAME_LENGTH, QUEUES_A_PAGE
+from agentq.coordinator.bounds import NAME_LENGTH, QUEUES_PER_PAGE
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.lifecycle import QUEUED_STATES
 from agentq.coordinator.public_json.queues import queue_json
@@ -31,7 +31,7 @@ AdminPrincipal = Annotated[Principal, require_scope("admin", by_queue=True)]
 async def list_queues(
     request: Request,
     caller: ReadPrincipal,
-    limit: Annotated[int, Query(ge=1, le=QUEUES_A_PAGE, description="At most so many.")] = QUEUES_A_PAGE,
+    limit: Annotated[int, Query(ge=1, le=QUEUES_PER_PAGE, description="At most so many.")] = QUEUES_PER_PAGE,
     cursor: Annotated[str | None, Query(max_length=NAME_LENGTH, description="`next` of the page before.")] = None,
 ) -> Response:
     """Their runs by state, since when the oldest waits, how many come and end in a minute. A page, by name."""

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator import tracing
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.model import ids
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
 from agentq.coordinator.runs.queries import RunFilter
@@ -96,7 +96,7 @@ async def list_runs(
     ] = None,
     ended_until_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those that ended by then.")] = None,
     made_by: Annotated[str, Query(max_length=64, description="Only those that the token of this id has made.")] = "",
-    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of runs. It may be short, or empty, and not be the last: that has no `next`."""

@@ -47,7 +47,7 @@ class CancelRunRequest(RequestModel):
     """Why, and how long its worker may take to confirm it."""
 
     reason: Annotated[ReasonText, Field(examples=["not needed any more"])] = "cancelled on request"
-    stop_ms: TimeoutMs = most.STOP_MS
+    stop_ms: TimeoutMs = most.STOP_DEADLINE_MS
 
 
 class SignalRunRequest(RequestModel):

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNKS_A_CALL
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNKS_PER_CALL
 from agentq.coordinator.model.spec import AgentSpending
 from agentq.coordinator.runs.logs import LogChunk
 from agentq.worker.reporting.spill import SpilledPiece
 
 BUFFER_CHARACTERS = LOG_BYTES
 PART_CHARACTERS = 256 << 10
-PART_CHUNKS = LOG_CHUNKS_A_CALL - 1
+PART_CHUNKS = LOG_CHUNKS_PER_CALL - 1
 """With the note before it, a part is sent in one call."""
 
 

@@ -116,7 +116,7 @@ class RequestHandler:
     def submit(self, request: SubmitChildRequest) -> dict[str, Any]:
         """Have a child. The script that makes it sees to it that it has no more rights than its parent."""
         child = self._check_placement(_parse_spec(self._inherit_fields(request.spec)))
-        return {"id": self.offspring.submit(child, most=bounds.CHILDREN_AN_AGENT)}
+        return {"id": self.offspring.submit(child, most=bounds.CHILDREN_PER_AGENT)}
 
     @cached_property
     def _own(self) -> RunSpec:

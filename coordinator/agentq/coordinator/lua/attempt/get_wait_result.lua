@@ -41,7 +41,7 @@ end
 if last_place == '-' then return reply end
 
 local ended_children = call('ZRANGE', key_ended_children(id), '(' .. (after == '' and '0' or after), last_place, 'BYSCORE', 'LIMIT', 0,
-  CHILDREN_A_CALL, 'WITHSCORES')
+  CHILDREN_PER_CALL, 'WITHSCORES')
 local bytes = 0
 for at = 1, #ended_children, 2 do
   local child, state = string.match(ended_children[at], '^(%S+) (%S+)$')
@@ -49,6 +49,6 @@ for at = 1, #ended_children, 2 do
   bytes = bytes + #outcome
   reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = child, state, outcome
   reply[2] = ended_children[at + 1] ~= last_place and ended_children[at + 1] or ''
-  if bytes >= RETURNED_BYTES then break end
+  if bytes >= ENDED_CHILDREN_BYTES then break end
 end
 return reply

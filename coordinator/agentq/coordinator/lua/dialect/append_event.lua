@@ -12,8 +12,8 @@ local f = call('HMGET', fields_key, 'operation', 'event_bytes', 'first_event_byt
 local last, entry = string.match(f[1] or '', '^(%S+) (%S+)$')
 if last == operation then return 'ok ' .. entry end
 local at, from = tonumber(f[2] or 0), tonumber(f[3] or 0)
-entry = call('XADD', stream_key, 'MAXLEN', '~', TOLD_KEPT, '*', 'run', run, 'event', event, 'from_byte', string.format('%.0f', at))
-local before = at + #event - TOLD_IN_ALL_BYTES
+entry = call('XADD', stream_key, 'MAXLEN', '~', DIALECT_EVENTS_KEPT, '*', 'run', run, 'event', event, 'from_byte', string.format('%.0f', at))
+local before = at + #event - DIALECT_EVENTS_BYTES
 while from < before do
   local oldest = call('XRANGE', stream_key, '-', '+', 'COUNT', 1)[1]
   from = tonumber(oldest[2][6] or 0)

@@ -23,7 +23,7 @@ call('HSET', run.key, 'merge_queue', line, 'merge_candidate', commit .. ' ' .. r
 local holder = first_in_merge_queue(line)
 local reply = { 'ok', call('ZRANK', key, id), holder }
 if holder ~= id then return reply end
-for _, other in ipairs(call('ZRANGE', key, 1, MERGE_OTHERS)) do
+for _, other in ipairs(call('ZRANGE', key, 1, MERGE_QUEUE_SHOWN)) do
   local candidate = call('HGET', key_run(other), 'merge_candidate')
   reply[#reply + 1] = other
   reply[#reply + 1], reply[#reply + 2] = string.match(candidate or '', '^(%S*) ?(.*)$')

@@ -15,4 +15,4 @@ if not f[2] then stop_plan(plan, 'cancelled', why) end
 if call('HGET', key_plan(plan), 'stop_cursor') == 'spared' then call('HDEL', key_plan(plan), 'stop_cursor') end
 plans_to_stop[plan] = nil
 plans_to_check[plan] = true
-return stop_plan_tasks(plan, SETTLE_A_CALL) and 'ok 0' or 'ok 1'
+return stop_plan_tasks(plan, DEPENDENTS_PER_CALL) and 'ok 0' or 'ok 1'

@@ -18,4 +18,4 @@ if f[4] ~= operation and not (scope == 'skipped' and f[5]) then
   start_plan_retry(plan, scope)
   call('HSET', key, 'operation', operation)
 end
-return continue_plan_retry(plan, WALK_A_CALL) and 'ok 0' or 'ok 1'
+return continue_plan_retry(plan, RETRIED_TASKS_PER_CALL) and 'ok 0' or 'ok 1'

@@ -134,7 +134,7 @@ local checked, repaired = 0, 0
 for each in next_row do
   state = each
   if not at_state or at_state == each then
-    local room = INSPECT_A_CALL - checked
+    local room = INSPECT_PER_CALL - checked
     local ids = call('ZRANGE', key_index(queue, each), from or '-', '+', 'BYLEX', 'LIMIT', 0, room)
     local listed = #ids > 0 and call('ZMSCORE', key_states(each), unpack(ids)) or {}
     for place, id in ipairs(ids) do

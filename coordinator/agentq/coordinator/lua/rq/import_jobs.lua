@@ -16,7 +16,7 @@ if call('EXISTS', 'rq:suspended') == 1 or is_paused(lane) or is_intake_closed(qu
   return { 0, 1 }
 end
 local left = tonumber(room) - call('ZCARD', key_index(queue, 'pending'))
-if call('SISMEMBER', key_rq_direct_queues(), queue) == 1 then left = LIST_A_CALL end
+if call('SISMEMBER', key_rq_direct_queues(), queue) == 1 then left = LIST_PER_CALL end
 local taken = 0
 for id in next_row do
   local job = left > 0 and (call('LPOP', arrived) or call('LPOP', source))

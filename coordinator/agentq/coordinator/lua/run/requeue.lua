@@ -19,6 +19,6 @@ if refused then return refused end
 requeue_run(id, run, 'requeue ' .. operation)
 if run.plan then
   start_plan_retry(run.plan, 'skipped')
-  continue_plan_retry(run.plan, WALK_A_CALL)
+  continue_plan_retry(run.plan, RETRIED_TASKS_PER_CALL)
 end
 return 'ok ' .. run.state

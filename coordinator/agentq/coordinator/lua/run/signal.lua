@@ -13,7 +13,7 @@ if not run then return 'not_found' end
 if call('ZSCORE', key_signal_ids(id), operation) then return 'ok ' .. run.state end
 if not is_verb_allowed('signal', run.state) then return 'wrong_state ' .. run.state end
 local count = call('XLEN', key_pending_signals(id))
-if count >= MAIL_KEPT then return 'too_many_signals ' .. count end
+if count >= PENDING_SIGNALS then return 'too_many_signals ' .. count end
 call('ZADD', key_signal_ids(id), stamp, operation)
 call('ZREMRANGEBYRANK', key_signal_ids(id), 0, -1 - SIGNALS_REMEMBERED)
 call('XADD', key_pending_signals(id), '*', 'name', name, 'data', data, 'at_ms', stamp, 'by', by)

@@ -203,7 +203,7 @@ local function refuse_references(id, own, child, options)
 end
 
 local function is_too_deep(run)
-  for _ = 1, GENERATIONS do
+  for _ = 1, CHILD_DEPTH_MAX do
     run = call('HGET', key_run(run), 'parent')
     if not run then return false end
   end
@@ -215,7 +215,7 @@ local function refuse_child_permissions(options, lane, text)
   local id = options.parent
   local parent = load(id)
   if not (parent and is_held(parent) and parent.fence == options.fence) then return 'parent_fenced ' .. id end
-  if is_too_deep(id) then return 'too_deep ' .. tostring(GENERATIONS) end
+  if is_too_deep(id) then return 'too_deep ' .. tostring(CHILD_DEPTH_MAX) end
   local own, child = parse_spec(call('HGET', parent.key, 'spec')), parse_spec(text)
   if not (own and child) then return 'not_permitted it is nested too deeply' end
   local why = refuse_kind(own, child) or refuse_fields(child) or refuse_lane(parent, lane, options)

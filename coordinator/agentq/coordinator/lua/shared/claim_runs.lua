@@ -121,7 +121,7 @@ end
 -- Take up to `wanted` runs from one lane, reading on past entries that stand for nothing; returns how many.
 local function claim_from_lane(lane, wanted, worker, nonce, given)
   local taken = 0
-  while taken < wanted and dropped_count < DROP_A_CALL do
+  while taken < wanted and dropped_count < DROP_PER_CALL do
     local asked = wanted - taken
     local entries = read_lane(lane, worker, asked)
     for _, entry in ipairs(entries) do
@@ -136,7 +136,7 @@ local function claim_from_lane(lane, wanted, worker, nonce, given)
   return taken
 end
 
--- Take up to `wanted` runs from lanes, the most urgent first. Of every LOW_EVERY runs one is taken from one of the less
+-- Take up to `wanted` runs from lanes, the most urgent first. Of every LOW_PRIORITY_EVERY runs one is taken from one of the less
 -- urgent lanes, which take turns at that, so that none starves; `cursor` names whose turn it is.
 local function claim_from_lanes(all, wanted, cursor, worker, nonce, given)
   if wanted <= 0 then return end
@@ -146,17 +146,17 @@ local function claim_from_lanes(all, wanted, cursor, worker, nonce, given)
   end
   local taken = 0
   local turn = #lanes > 1 and tonumber(call('HGET', key_cursors(), cursor) or 0) or 0
-  local low = #lanes > 1 and math.floor((turn + wanted) / LOW_EVERY) - math.floor(turn / LOW_EVERY) or 0
+  local low = #lanes > 1 and math.floor((turn + wanted) / LOW_PRIORITY_EVERY) - math.floor(turn / LOW_PRIORITY_EVERY) or 0
   for pick = 1, low do
     for step = 0, #lanes - 2 do
-      local place = 2 + (math.floor(turn / LOW_EVERY) + pick + step) % (#lanes - 1)
+      local place = 2 + (math.floor(turn / LOW_PRIORITY_EVERY) + pick + step) % (#lanes - 1)
       taken = taken + claim_from_lane(lanes[place], 1, worker, nonce, given)
       if taken == pick then break end
     end
     if taken < pick then break end
   end
   for _, lane in ipairs(lanes) do taken = taken + claim_from_lane(lane, wanted - taken, worker, nonce, given) end
-  if #lanes > 1 and taken > 0 then call('HSET', key_cursors(), cursor, (turn + taken) % TURNS) end
+  if #lanes > 1 and taken > 0 then call('HSET', key_cursors(), cursor, (turn + taken) % LANE_TURNS) end
 end
 
 -- Write down what the worker now holds, and by which call.

@@ -147,7 +147,7 @@ local function create_with_options(id, lane, spec, options)
   if options.delay_ms then run.due_at_ms = now + options.delay_ms end
   if options.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + options.debounce_max_ms) end
   if options.open then
-    run.expires_at_ms = now + OPEN_MS
+    run.expires_at_ms = now + OPEN_SUBMIT_MS
   elseif options.expires_ms then
     run.expires_at_ms = now + options.expires_ms
   end

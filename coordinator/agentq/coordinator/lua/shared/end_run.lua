@@ -45,7 +45,7 @@ local function pass_on_dedupe_key(id, run)
     call('SET', key, f[1])
   elseif taken_until > now then
     -- The time in the value decides; the TTL cleans up behind it.
-    call('SET', key, id .. ' ' .. f[2], 'PX', string.format('%.0f', taken_until - now + OPEN_MS))
+    call('SET', key, id .. ' ' .. f[2], 'PX', string.format('%.0f', taken_until - now + OPEN_SUBMIT_MS))
   else
     call('DEL', key)
   end
@@ -271,8 +271,8 @@ end
 
 flush_hooks[#flush_hooks + 1] = function()
   if next(plans_to_stop) then stop_tasks_of_plans() end
-  if #freed_limits > 0 then admit_waiters(LET_IN_A_CALL) end
-  if #unnotified_runs > 0 then notify_dependents(SETTLE_A_CALL) end
+  if #freed_limits > 0 then admit_waiters(ADMITTED_PER_CALL) end
+  if #unnotified_runs > 0 then notify_dependents(DEPENDENTS_PER_CALL) end
   if next(sessions_to_advance) then unblock_next_turns() end
   if #freed_limits > 0 then admit_waiters(0) end
   if next(plans_to_check) then end_plans_if_done() end

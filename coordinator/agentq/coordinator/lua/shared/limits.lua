@@ -127,10 +127,10 @@ end
 local function evict_for_limit(key, most, why)
   local waiter = call('ZCARD', key_limit_waiters(key)) >= most and call('ZRANGE', key_limit_waiters(key), 0, 0)[1]
   if waiter then return end_run_because(waiter, load(waiter), 'cancel', 'cancelled', 'cancelled', why) end
-  for _, id in ipairs(call('ZRANGE', key_limit_holders(key), 0, LET_IN_A_CALL - 1)) do
+  for _, id in ipairs(call('ZRANGE', key_limit_holders(key), 0, ADMITTED_PER_CALL - 1)) do
     local run = load(id)
     if run and not is_held(run) then return end_run_because(id, run, 'cancel', 'cancelled', 'cancelled', why) end
-    if run and not run.stop_at_ms then return order_stop(id, run, why, STOP_MS) end
+    if run and not run.stop_at_ms then return order_stop(id, run, why, STOP_DEADLINE_MS) end
   end
 end
 
@@ -142,7 +142,7 @@ local function apply_when_full(id, key)
   if f[1] == 'cancel_newest' then return 'the limit ' .. key .. ' had no room for it' end
   if f[1] == 'cancel_running' then evict_for_limit(key, tonumber(f[2] or 1), why) end
   if f[1] == 'keep_latest' then
-    for _, other in ipairs(call('ZRANGE', key_limit_waiters(key), 0, LET_IN_A_CALL - 1)) do
+    for _, other in ipairs(call('ZRANGE', key_limit_waiters(key), 0, ADMITTED_PER_CALL - 1)) do
       if other ~= id then end_run_because(other, load(other), 'cancel', 'cancelled', 'cancelled', why) end
     end
   end

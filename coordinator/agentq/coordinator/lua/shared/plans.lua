@@ -92,7 +92,7 @@ local function stop_held_tasks(plan, why, budget)
       local ids = call('ZRANGE', key_plan_index(plan, state), from, '+', 'BYLEX', 'LIMIT', 0, budget)
       for _, id in ipairs(ids) do
         local run = load(id)
-        if run and is_held(run) and not run.stop_at_ms then order_stop(id, run, why, STOP_MS) end
+        if run and is_held(run) and not run.stop_at_ms then order_stop(id, run, why, STOP_DEADLINE_MS) end
       end
       if #ids == budget then
         call('HSET', key_plan(plan), 'stop_cursor', state .. ' ' .. (ids[budget] or after or ''))
@@ -117,7 +117,7 @@ local function stop_plan_tasks(plan, budget)
 end
 
 local function stop_tasks_of_plans()
-  for plan in pairs(plans_to_stop) do stop_plan_tasks(plan, SETTLE_A_CALL) end
+  for plan in pairs(plans_to_stop) do stop_plan_tasks(plan, DEPENDENTS_PER_CALL) end
   plans_to_stop = {}
 end
 

@@ -137,7 +137,7 @@ local function append_event(event, id, state, run, detail)
   local worker, last = run.worker or '', pending_event
   detail = detail or ''
   if not last or last.event ~= event or last.state ~= state or last.worker ~= worker or last.detail ~= detail
-    or #last.runs == EVENTS_AN_ENTRY then
+    or #last.runs == EVENTS_PER_ENTRY then
     flush_events()
     last = { event = event, state = state, worker = worker, detail = detail, runs = {}, attempts = {} }
     pending_event = last
@@ -175,7 +175,7 @@ local function note_share(kind, name)
   if made_by == '' then return end
   local last = call('ZRANGE', key_made_by_token(made_by, kind), -1, -1, 'WITHSCORES')[2] or 0
   call('ZADD', key_made_by_token(made_by, kind), last + 1, name)
-  call('PEXPIRE', key_made_by_token(made_by, kind), MAKES_KEPT_MS)
+  call('PEXPIRE', key_made_by_token(made_by, kind), TOKEN_ITEMS_KEPT_MS)
 end
 
 -- The word that refuses a token one more of a kind, of which there may be `most`, when it has made half of them. Of what it
@@ -183,7 +183,7 @@ end
 local function refuse_share(kind, most, is_there)
   local share = math.ceil(most / 2)
   if made_by == '' or call('ZCARD', key_made_by_token(made_by, kind)) < share then return nil end
-  for _, name in ipairs(call('ZRANGE', key_made_by_token(made_by, kind), 0, MAKES_A_CALL - 1)) do
+  for _, name in ipairs(call('ZRANGE', key_made_by_token(made_by, kind), 0, TOKEN_ITEMS_PER_CALL - 1)) do
     if is_there(name) then note_share(kind, name) else call('ZREM', key_made_by_token(made_by, kind), name) end
   end
   local number = call('ZCARD', key_made_by_token(made_by, kind))

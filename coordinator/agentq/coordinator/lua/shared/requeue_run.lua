@@ -157,8 +157,8 @@ local function run_plan_timer(plan)
     call('UNLINK', key_plan(plan))
     call('ZREM', key_plans(), plan)
   elseif f[2] and not f[3] then
-    stop_plan_tasks(plan, SETTLE_A_CALL)
+    stop_plan_tasks(plan, DEPENDENTS_PER_CALL)
   elseif f[4] then
-    continue_plan_retry(plan, WALK_A_CALL)
+    continue_plan_retry(plan, RETRIED_TASKS_PER_CALL)
   end
 end

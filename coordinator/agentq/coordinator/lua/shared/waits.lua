@@ -47,7 +47,7 @@ local function refuse_child(parent_id, replaced, most)
     if other == parent_id then return 'parent_ended ' .. parent_id end
   end
   local known = call('ZCARD', key_children(parent_id)) + call('ZCARD', key_ended_children(parent_id))
-  if known >= math.min(most or CHILDREN_A_RUN, CHILDREN_A_RUN) then return 'too_many_children ' .. parent_id end
+  if known >= math.min(most or CHILDREN_PER_RUN, CHILDREN_PER_RUN) then return 'too_many_children ' .. parent_id end
 end
 
 -- It is live, and its parent, if that is, knows.
@@ -92,7 +92,7 @@ local function cancel_children(id, state, most)
   for at = 1, #children, 2 do
     local child = load(children[at])
     if child and is_held(child) then
-      if not child.stop_at_ms then order_stop(children[at], child, why, STOP_MS) end
+      if not child.stop_at_ms then order_stop(children[at], child, why, STOP_DEADLINE_MS) end
     elseif child and not is_ended(child) then
       end_run_because(children[at], child, 'cancel', 'cancelled', 'cancelled', why)
     end

@@ -9,7 +9,7 @@ USES   plans limits waits session_turns end_run merge_queue
 `applied` lists the orders carried out, with commas; they are deleted, all others come again. What an entry of the inbox
 does not say is empty in the reply, so that one that is no order reaches the worker as such. Fenced runs are those named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
-`grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_MS
+`grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_DEADLINE_MS
 ago and has not started is lost, at the cost of a crash, so that what cannot begin anywhere has an end. Its time begins
 anew where the clock may have been set meanwhile: if the last heartbeat is more than a lease ago, or in the future. ]]
 
@@ -38,7 +38,7 @@ end
 local function lose_if_start_late(id)
   local f = call('HMGET', key_run(id), 'state', 'claimed_at_ms')
   local waited = f[1] == 'claimed' and now - f[2] or 0
-  if waited >= 0 and waited < START_MS then return false end
+  if waited >= 0 and waited < START_DEADLINE_MS then return false end
   if waited < 0 or not is_clock_steady then
     call('HSET', key_run(id), 'claimed_at_ms', stamp)
     return false

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from agentq.coordinator.bounds import CONVERSATION_FACT_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX
+from agentq.coordinator.bounds import CONVERSATION_FIELD_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX
 from agentq.coordinator.model.agent_events import (
     AccountLimitEvent,
     AgentEvent,
@@ -75,9 +75,9 @@ class JsonLinesReader(ABC):
     def _drop_long_names(self) -> None:
         """What is longer is no id, and no model that there is."""
         facts = self.facts
-        if len(facts.session or "") > CONVERSATION_FACT_CHARACTERS:
+        if len(facts.session or "") > CONVERSATION_FIELD_CHARACTERS:
             facts.session = None
-        if len(facts.model or "") > CONVERSATION_FACT_CHARACTERS:
+        if len(facts.model or "") > CONVERSATION_FIELD_CHARACTERS:
             facts.model = None
 
     def read_plain(self, line: str) -> None:
