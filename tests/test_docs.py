@@ -61,7 +61,7 @@ def test_every_word_that_a_script_replies_is_understood() -> None:
     read_by_callers = {"ok", "exists", "not_paused"}
     for script in SCRIPTS.values():
         if script.header.reply[0] in "[n":
-            replies = re.findall(r"\b(evicted|draining|unrenewed|duplicate|retiring)\b", script.header.reply)
+            replies = re.findall(r"\b(evicted|draining|lease_expired|duplicate|releasing_runs)\b", script.header.reply)
         else:
             replies = [reply.split()[0] for reply in script.header.reply.removeprefix("per run: ").split(", ")]
         assert set(replies) <= read_by_callers | errors.REFUSALS.keys(), script.name

@@ -10,7 +10,7 @@ from support.servers import until
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.retry_policy import RetryPolicy
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 
 ACCOUNTS = """
 [agents.standin.accounts.work]
@@ -41,11 +41,11 @@ def test_while_the_account_is_shut_others_wait_for_it_and_say_so_until_it_is_ope
     studio.worker()
     studio.reaches(studio.submit("AT 1 LIMIT 10m", "SAY done"), "scheduled")
     other = studio.submit("SAY done")
-    flow = QueueControls(studio.crew.queue.store)
+    limits = Limits(studio.crew.queue.store)
 
     until(lambda: "limit" in studio.why(other), "why to tell of the limit")
     assert studio.crew.state(other) == "pending"
-    flow.open("account:standin:default")
+    limits.open("account:standin:default")
 
     assert studio.done(other).state == "completed"
 

@@ -24,7 +24,8 @@ from agentq.worker.agents.agent_attempt import AgentAttempt
 from agentq.worker.agents.agent_context import AgentContext
 from agentq.worker.agents.profiles.installed import InstalledAgents
 from agentq.worker.agents.profiles.registry import ProfileRegistry
-from agentq.worker.attempt import AttemptContext, AttemptStop
+from agentq.worker.attempt import AttemptContext
+from agentq.worker.attempt_stop import AttemptStop
 from agentq.worker.process.run_environment import RunEnvironment
 from agentq.worker.reporting.log_upload import LogUpload
 from agentq.worker.reporting.report_sender import AttemptReport
@@ -118,16 +119,16 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
         def happens() -> None:
             asyncio.run_coroutine_threadsafe(_called(stop), loop).result(10)
 
-        profiles = ProfileRegistry.found()
-        availability = AgentAvailability(world.flow, profiles, InstalledAgents.found(profiles), lambda: None)
+        profiles = ProfileRegistry.load()
+        availability = AgentAvailability(world.limits, profiles, InstalledAgents.detect(profiles), lambda: None)
         surroundings = AttemptContext(
             environment=RunEnvironment("n", "w1"),
             cgroups=None,
-            logs=folder / "logs",
+            log_folder=folder / "logs",
             channels=ResultChannels(folder / "channels"),
-            say=said.append,
-            narration=LogUpload(world.queue, SpillFile(folder / "spill"), lambda: 0, lambda _: None),
-            door=AgentSocket(WorkerChildren(world.queue), folder / "doors"),
+            send_report=said.append,
+            log_upload=LogUpload(world.queue, SpillFile(folder / "spill"), lambda: 0, lambda _: None),
+            agent_socket=AgentSocket(WorkerChildren(world.queue), folder / "doors"),
             queue=world.queue,
             workspaces=WorkerWorkspaces(folder / "home", "w1"),
             profiles=lambda: profiles,
@@ -135,7 +136,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
         agents = AgentContext(profiles, Halting(world, happens), availability, world.queue)
         going = AgentAttempt(claim, parse_spec(claim.spec, claim.lane), surroundings, agents)
         await asyncio.wait_for(going.run(), 30)
-        await surroundings.door.close()
+        await surroundings.agent_socket.close()
         surroundings.channels.close()
 
     asyncio.run(attempt())

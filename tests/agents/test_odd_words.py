@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from support.agent_studio import Studio, word
 
-from agentq.coordinator.bounds import CONVERSATION_FACT_CHARACTERS, ERROR_CHARACTERS
+from agentq.coordinator.bounds import CONVERSATION_FIELD_CHARACTERS, ERROR_CHARACTERS
 from agentq.coordinator.model.lifecycle import OutcomeClass
 
 SHELL = '[agents.shell]\nlike = "command"\ncommand = "sh"\nformat = "{format}"\n'
@@ -74,7 +74,7 @@ def test_an_id_without_end_is_no_conversation(shell: Studio) -> None:
 
     assert run.state == "completed", run.outcome
     assert word(run).session is None
-    assert len(word(run).model or "") <= CONVERSATION_FACT_CHARACTERS
+    assert len(word(run).model or "") <= CONVERSATION_FIELD_CHARACTERS
     assert "all done" in shell.log(run.id, "event")
 
 

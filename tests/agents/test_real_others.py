@@ -13,7 +13,7 @@ from support.servers import until
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.retry_policy import RetryPolicy
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 
 pytestmark = pytest.mark.needs("agents", "namespaces")
 
@@ -72,7 +72,7 @@ def test_a_quota_whose_end_gemini_tells_puts_the_run_off_until_then(real: RealSt
     assert run.due_at_ms is not None
     assert 7_100_000 < run.due_at_ms - before_ms < 7_300_000
     assert "met the limit of the account default" in real.studio.why(run.id)
-    (gate,) = QueueControls(real.studio.crew.queue.store).limits(["account:gemini:default"])
+    (gate,) = Limits(real.studio.crew.queue.store).named(["account:gemini:default"])
     assert gate.shut_until_ms == run.due_at_ms
 
 

@@ -6,15 +6,19 @@ import io
 import os
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.coordinator_thread import CoordinatorThread
+from support.lanes import is_full
 from support.servers import Server
 from support.world import World
 
 from agentq.cli.main import main
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.runs.verbs import Claim
 
 
@@ -30,8 +34,35 @@ class Answer(NamedTuple):
         return self.out.splitlines()
 
 
+BACKENDS = ("redis", "http")
+HTTP_SHARE = 4
+"""The default lane runs one in so many of the cases of the HTTP backend, by a hash of their names."""
+HTTP_MODULES: set[str] = set()
+"""The modules whose cases run over HTTP as well."""
+TOKEN = "a-token-of-this-machine"
+
 Cli = Callable[..., Answer]
 Act = Callable[[Claim], object]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "redis_only(why): of a command that works on Redis itself")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each case runs on each backend in the full lane; in the default lane all run on Redis and some over HTTP."""
+
+    def runs(item: pytest.Item) -> bool:
+        case = getattr(item, "callspec", None)
+        if case is None or case.params.get("backend") != "http":
+            return True
+        chosen = is_full(config) or zlib.crc32(item.nodeid.encode()) % HTTP_SHARE == 0
+        return chosen and item.path.stem in HTTP_MODULES and item.get_closest_marker("redis_only") is None
+
+    left_out = [item for item in items if not runs(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if runs(item)]
 
 
 @pytest.fixture
@@ -52,14 +83,31 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "work"
 
 
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """How commands reach the server."""
+    return str(request.param)
+
+
 @pytest.fixture
-def cli(
-    real: World, valkey: Server, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Cli:
-    """Calls `agentq` in the namespace `real`."""
+def address(backend: str, here: Path, real: World, valkey: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address by which commands reach the namespace `real`, and in the environment what goes with it."""
     assert Path.cwd() == here
-    monkeypatch.setenv("AGENTQ_URL", valkey.url)
-    monkeypatch.setenv("AGENTQ_NAMESPACE", real.store.keyspace.namespace)
+    namespace = real.store.keyspace.namespace
+    if backend == "redis":
+        monkeypatch.setenv("AGENTQ_NAMESPACE", namespace)
+        yield valkey.url
+        return
+    monkeypatch.setenv("AGENTQ_TOKEN", TOKEN)
+    settings = Settings(url=valkey.url, namespace=namespace, partitions=real.settings.partitions)
+    with CoordinatorThread(settings, TOKEN) as coordinator:
+        yield coordinator.url
+
+
+@pytest.fixture
+def cli(address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Calls `agentq` in the namespace `real`."""
+    monkeypatch.setenv("AGENTQ_URL", address)
 
     def call(*argv: str, stdin: str = "") -> Answer:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))

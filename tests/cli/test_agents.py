@@ -210,9 +210,9 @@ def test_agents_are_listed_with_what_is_here_first(cli: Cli, claude: Path, setti
     }
 
 
-@pytest.mark.parametrize("agent", ProfileRegistry.found({}, Path("/nonexistent")).names())
+@pytest.mark.parametrize("agent", ProfileRegistry.load({}, Path("/nonexistent")).names())
 def test_what_is_shown_of_an_agent_can_be_put_into_a_file(cli: Cli, agent: str) -> None:
-    profile = ProfileRegistry.found({}, Path("/nonexistent")).get(agent)
+    profile = ProfileRegistry.load({}, Path("/nonexistent")).get(agent)
 
     shown = cli("agents", "show", agent)
 

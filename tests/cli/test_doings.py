@@ -41,7 +41,7 @@ def lines(*doings: AnyAgentEvent, width: int | None = None, attempts: Iterable[i
     found: list[str] = []
     numbers = iter(attempts)
     for doing in doings:
-        entry = RunLogEntry(id=f"{AT_MS}-0", attempt=next(numbers, 1), stream="event", text="", at=0)
+        entry = RunLogEntry(id=f"{AT_MS}-0", attempt=next(numbers, 1), stream="event", text="", from_byte=0)
         found += teller.tell(LoggedAgentEvent(entry, doing))
     return found + list(teller.rest())
 

@@ -78,9 +78,9 @@ def test_an_example_in_the_help_works(
     Sessions(real.store).new("SESSION", "claude")
     Tokens(real.store).new("TOKEN", ["read"])
     Webhooks(real.store).add("WEBHOOK", "https://example.com/agentq", EventFilter())
-    real.flow.shut("some:limit", wall_ms() + 3_600_000)
-    real.flow.limit("some:limit", most=1)
-    real.flow.pause("other")
+    real.limits.shut("some:limit", wall_ms() + 3_600_000)
+    real.limits.set("some:limit", most=1)
+    real.queues.pause("other")
     words = example.replace("RUN", run).replace("WORKER", "w1").replace("LIMIT", "some:limit").replace("QUEUE", "other")
     words = words.replace("PLAN", plan)
 

@@ -113,7 +113,7 @@ def test_an_id_that_does_not_exist_is_repeated_as_it_was_typed(cli: Cli) -> None
 
 
 def test_a_limit_that_does_not_exist_is_named(cli: Cli, real: World) -> None:
-    real.flow.limit("repo:acme", most=2)
+    real.limits.set("repo:acme", most=2)
 
     good = cli("submit", "--limit", "repo:acme", "--", "true")
     typo = cli("submit", "--limit", "repo:amce", "--", "true")

@@ -14,10 +14,11 @@ from support.world import World
 from agentq.cli.plans.graph import GraphNode, draw_graph
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.plans.source import PlanHeader
 from agentq.coordinator.plans.verbs import Plans
 from agentq.coordinator.runs.wait import list_signals
 from agentq.planning.compiler import CompiledTask
-from agentq.planning.submit import PlanHeader, submit_plan
+from agentq.planning.submit import submit_plan
 
 PLAN = """
 name: shop
@@ -166,7 +167,7 @@ def test_a_submitted_plan_is_listed_and_shown(cli: Cli, real: World, shop: str) 
 
 
 def test_what_is_said_of_a_plan_holds_on_the_server(real: World, shop: str) -> None:
-    limits = {each.key: each.max for each in real.flow.limits()}
+    limits = {each.key: each.max for each in real.limits.all()}
     tasks = {task.id: task.run for task in Plans(real.queue).all_tasks(shop)}
 
     assert limits[f"plan:{shop}"] == 3

@@ -20,7 +20,7 @@ from support.world import World
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.runs.logs import LogChunk
 from agentq.coordinator.security.tokens import Tokens
 from agentq.coordinator.sessions.verbs import Sessions
@@ -309,7 +309,7 @@ def test_what_is_said_of_a_limit_is_one_line_whose_columns_are_parted_by_tabs(cl
 
     for words, told in printed.items():
         assert cli("limit", *words).out == f"repo:acme\t{told}\n"
-    assert QueueControls(real.store).limits() == []
+    assert Limits(real.store).all() == []
 
 
 def test_a_token_is_revoked_with_what_it_made(cli: Cli, real: World) -> None:

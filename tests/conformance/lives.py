@@ -82,7 +82,7 @@ def blocked(parents: int = 1, **fields: object) -> Build:
 
 def shut_out(stage: Stage) -> None:
     """The limit that it needs room under lets nobody in."""
-    stage.world.flow.shut(LIMIT, stage.world.now_ms + 3_600_000, "for a while")
+    stage.world.limits.shut(LIMIT, stage.world.now_ms + 3_600_000, "for a while")
 
 
 def limited(**fields: object) -> Build:
@@ -106,7 +106,7 @@ def unborn_and_shut_out(stage: Stage) -> None:
 
 
 def open_gate(stage: Stage) -> None:
-    stage.world.flow.open(LIMIT)
+    stage.world.limits.open(LIMIT)
 
 
 def one_parent_ends(stage: Stage) -> None:

@@ -7,15 +7,15 @@ from collections import Counter
 import pytest
 from conformance.stage import COMMAND, MakeStage, Stage
 
-from agentq.coordinator.bounds import SETTLE_A_CALL, SWEEP_A_CALL, TICK_A_CALL
+from agentq.coordinator.bounds import DEPENDENTS_PER_CALL, SWEEP_PER_CALL, TICK_PER_CALL
 from agentq.coordinator.errors import TryLater
 from agentq.coordinator.events.stream import Event
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import RunSpec
 
-MANY = 2 * SWEEP_A_CALL + 50
-TIMERS = 2 * TICK_A_CALL + 200
+MANY = 2 * SWEEP_PER_CALL + 50
+TIMERS = 2 * TICK_PER_CALL + 200
 
 
 def submit_many(stage: Stage, count: int, **fields: object) -> list[str]:
@@ -61,13 +61,13 @@ def test_each_of_many_dependents_is_told_once_though_whoever_tells_them_crashes(
     since = len(stage.events()) + 1
 
     stage.finish() if ending is OutcomeClass.OK else stage.fail(ending)
-    assert len(told(stage, since, event)) == SETTLE_A_CALL
+    assert len(told(stage, since, event)) == DEPENDENTS_PER_CALL
     stage.world.check()
     with pytest.raises(TryLater), stage.unchanged():
         stage.queue.requeue(stage.run)
 
     assert call(stage, "duty/notify_dependents") == 1
-    assert len(told(stage, since, event)) == 2 * SETTLE_A_CALL
+    assert len(told(stage, since, event)) == 2 * DEPENDENTS_PER_CALL
     stage.tick()
     assert sorted(told(stage, since, event)) == sorted(children)
     with stage.unchanged():
@@ -81,10 +81,10 @@ def test_a_long_chain_is_skipped_link_by_link(make_stage: MakeStage) -> None:
     since = len(stage.events()) + 1
 
     stage.queue.cancel(stage.run)
-    assert told(stage, since, "skipped") == chain[:SETTLE_A_CALL]
+    assert told(stage, since, "skipped") == chain[:DEPENDENTS_PER_CALL]
     stage.world.check()
     assert call(stage, "duty/notify_dependents") == 1
-    assert told(stage, since, "skipped") == chain[: 2 * SETTLE_A_CALL]
+    assert told(stage, since, "skipped") == chain[: 2 * DEPENDENTS_PER_CALL]
     stage.tick()
 
     assert told(stage, since, "skipped") == chain
@@ -98,7 +98,7 @@ def test_a_tree_is_skipped_to_its_leaves(make_stage: MakeStage) -> None:
     since = len(stage.events()) + 1
 
     stage.queue.cancel(stage.run)
-    assert len(told(stage, since, "skipped")) == SETTLE_A_CALL
+    assert len(told(stage, since, "skipped")) == DEPENDENTS_PER_CALL
     stage.tick()
 
     assert sorted(told(stage, since, "skipped")) == sorted([*branches, *leaves])
@@ -149,7 +149,11 @@ def test_a_lost_worker_with_many_runs_is_swept_in_chunks(make_stage: MakeStage) 
 
     swept = [call(stage, "duty/reap_workers", *reap) for _ in range(3)]
 
-    assert [reply[2:4] for reply in swept if isinstance(reply, list)] == [[SWEEP_A_CALL, 1], [SWEEP_A_CALL, 1], [50, 0]]
+    assert [reply[2:4] for reply in swept if isinstance(reply, list)] == [
+        [SWEEP_PER_CALL, 1],
+        [SWEEP_PER_CALL, 1],
+        [50, 0],
+    ]
     assert Counter(told(stage, since, "lost")) == Counter(stage.children)
     with stage.unchanged():
         assert call(stage, "duty/reap_workers", *reap) == [0, 0, 0, 0, "0"]
@@ -168,8 +172,8 @@ def test_an_ousted_worker_with_many_runs_loses_them_in_chunks(make_stage: MakeSt
     stage, since = hold_many(make_stage)
     words = ("w1", stage.epoch("w1"), "0.5", "its process is dead")
 
-    assert call(stage, "worker/evict", *words) == "retiring"
-    assert len(told(stage, since, "lost")) == SWEEP_A_CALL
+    assert call(stage, "worker/evict", *words) == "releasing_runs"
+    assert len(told(stage, since, "lost")) == SWEEP_PER_CALL
     stage.world.check()
     assert stage.world.reap() == ["w1"]
 
@@ -182,8 +186,8 @@ def test_a_worker_that_leaves_hands_many_runs_back_in_chunks(make_stage: MakeSta
     stage, since = hold_many(make_stage)
     words = ("w1", stage.epoch("w1"))
 
-    assert call(stage, "worker/deregister", *words) == "retiring"
-    assert len(told(stage, since, "released")) == SWEEP_A_CALL
+    assert call(stage, "worker/deregister", *words) == "releasing_runs"
+    assert len(told(stage, since, "released")) == SWEEP_PER_CALL
     stage.world.check()
     stage.lease("w1").deregister()
 
@@ -195,8 +199,8 @@ def test_a_worker_that_was_started_again_gives_up_many_runs_in_chunks(make_stage
     stage.world.pass_ms(stage.world.settings.lease_ms)
     identity = stage.lease("w1").identity.model_dump_json()
 
-    assert call(stage, "worker/register", "w1", "0", "operation", 30_000, "0.5", identity) == "retiring"
-    assert len(told(stage, since, "lost")) == SWEEP_A_CALL
+    assert call(stage, "worker/register", "w1", "0", "operation", 30_000, "0.5", identity) == "releasing_runs"
+    assert len(told(stage, since, "lost")) == SWEEP_PER_CALL
     del stage.leases["w1"]
     stage.lease("w1")
 
@@ -215,7 +219,7 @@ def test_a_worker_learns_in_one_beat_of_everything_that_it_lost(make_stage: Make
     with stage.unchanged():
         beat = lease.heartbeat([*former, *strangers])
 
-    assert beat.disowned == [*former, *strangers]
+    assert beat.fenced_claims == [*former, *strangers]
 
 
 def test_many_orders_come_a_hundred_at_a_time_until_they_are_applied(make_stage: MakeStage) -> None:
@@ -259,7 +263,7 @@ def test_many_timers_ring_in_chunks(make_stage: MakeStage) -> None:
 
     rung = [call(stage, "duty/run_timers") for _ in range(4)]
 
-    assert [reply[0] for reply in rung if isinstance(reply, list)] == [TICK_A_CALL, TICK_A_CALL, 200, 0]
+    assert [reply[0] for reply in rung if isinstance(reply, list)] == [TICK_PER_CALL, TICK_PER_CALL, 200, 0]
     assert by_name(stage.events(since)) == {"failed": {*late}, "promoted": {*due}}
     assert len(stage.events(since)) == TIMERS
 
@@ -275,14 +279,14 @@ def test_a_round_of_the_promoter_does_all_that_is_due(make_stage: MakeStage) -> 
     stage = make_stage()
     stage.submit(expires_ms=1000)
     children = submit_many(stage, MANY, after=[stage.run])
-    others = submit_many(stage, TICK_A_CALL, delay_ms=1000)
+    others = submit_many(stage, TICK_PER_CALL, delay_ms=1000)
     since = len(stage.events())
     stage.world.pass_ms(1000)
 
     stage.tick()
 
     assert by_name(stage.events(since)) == {"failed": {stage.run}, "skipped": {*children}, "promoted": {*others}}
-    assert len(stage.events(since)) == 1 + MANY + TICK_A_CALL
+    assert len(stage.events(since)) == 1 + MANY + TICK_PER_CALL
 
 
 def test_a_claim_looks_past_many_entries_that_stand_for_nothing(make_stage: MakeStage) -> None:

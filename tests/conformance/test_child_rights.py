@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.world import World
 
-from agentq.coordinator.bounds import GENERATIONS, KEEP_MS
+from agentq.coordinator.bounds import CHILD_DEPTH_MAX, KEEP_MS
 from agentq.coordinator.errors import Fenced, NotAllowed, NotNow
 from agentq.coordinator.model.agent_options import AgentTurnOptions
 from agentq.coordinator.model.ids import new_run_id, partition_of
@@ -176,11 +176,11 @@ def test_a_child_of_a_turn_works_in_the_folder_of_the_conversation(world: World,
 
 def test_generations_come_to_an_end_and_a_superseded_attempt_has_no_more_children(world: World) -> None:
     claim = held(world)
-    for generation in range(GENERATIONS):
+    for generation in range(CHILD_DEPTH_MAX):
         child = bear(world, claim)
         (claim,) = world.worker(f"of-{generation}", labels={"agent.claude": "ready"}).claim(1)
         assert claim.id == child
-    with world.unchanged(), pytest.raises(NotNow, match=f"{GENERATIONS} generations above it"):
+    with world.unchanged(), pytest.raises(NotNow, match=f"{CHILD_DEPTH_MAX} generations above it"):
         bear(world, claim)
 
     world.queue.release(claim)

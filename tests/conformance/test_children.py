@@ -164,7 +164,7 @@ def test_five_thousand_children_are_cancelled_in_bounded_calls(stage: Stage) -> 
     children = many_children(stage)
     stage.park_for(children="all")
     stage.queue.cancel(stage.run)
-    assert stage.size("ZCARD", "children", stage.run) == MANY - bounds.SETTLE_A_CALL
+    assert stage.size("ZCARD", "children", stage.run) == MANY - bounds.DEPENDENTS_PER_CALL
 
     stage.tick()
 
@@ -173,7 +173,7 @@ def test_five_thousand_children_are_cancelled_in_bounded_calls(stage: Stage) -> 
 
 
 def test_a_parent_has_a_bounded_number_of_children(stage: Stage) -> None:
-    stage.plant("ZADD", stage.key("children", stage.run), *_scored(bounds.CHILDREN_A_RUN))
+    stage.plant("ZADD", stage.key("children", stage.run), *_scored(bounds.CHILDREN_PER_RUN))
 
     with stage.unchanged(), pytest.raises(TryLater):
         stage.add_own_children()

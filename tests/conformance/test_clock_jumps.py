@@ -7,7 +7,7 @@ import pytest
 from support.plan_stage import Studio, task
 from support.world import World
 
-from agentq.coordinator.bounds import LET_IN_A_CALL, SETTLE_A_CALL, START_MS, WALK_A_CALL
+from agentq.coordinator.bounds import ADMITTED_PER_CALL, DEPENDENTS_PER_CALL, RETRIED_TASKS_PER_CALL, START_DEADLINE_MS
 from agentq.coordinator.errors import Evicted
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import Outcome
@@ -36,7 +36,7 @@ def live(world: World, lease: WorkerLease, claim: Claim, milliseconds: int) -> l
     for _ in range(0, milliseconds, STEP_MS):
         since = world.now_ms % world.settings.heartbeat_ms
         if since < STEP_MS:
-            assert lease.heartbeat([claim]).disowned == []
+            assert lease.heartbeat([claim]).fenced_claims == []
         if since < STEP_MS or since >= world.settings.heartbeat_ms - STEP_MS:
             lost += world.reap()
         world.pass_ms(STEP_MS)
@@ -105,49 +105,51 @@ def test_p3_a_run_that_is_about_to_start_when_the_clock_is_set_has_its_time_anew
     lease, run = world.worker("w1"), world.submit()
     (claim,) = lease.claim(1)
     world.pass_ms(jump_ms)
-    assert lease.heartbeat([claim]).disowned == []
+    assert lease.heartbeat([claim]).fenced_claims == []
 
-    world.pass_ms(START_MS - 1)
-    assert lease.heartbeat([claim]).disowned == []
+    world.pass_ms(START_DEADLINE_MS - 1)
+    assert lease.heartbeat([claim]).fenced_claims == []
     assert world.get(run).crashes == 0
     world.pass_ms(1)
-    assert lease.heartbeat([claim]).disowned == [claim]
+    assert lease.heartbeat([claim]).fenced_claims == [claim]
     assert world.get(run).crashes == 1
 
 
 def test_a_plan_that_is_being_stopped_is_stopped_though_the_clock_was_set_back(world: World) -> None:
     """One call cancels so many tasks; the promoter goes on with the rest at once, whatever the clock says."""
-    studio = Studio(world, [task(f"t{number}") for number in range(SETTLE_A_CALL + 1)])
+    studio = Studio(world, [task(f"t{number}") for number in range(DEPENDENTS_PER_CALL + 1)])
     partition = studio.plans.partition(studio.plan)
     assert world.store.call("plan/cancel", partition, studio.plan, "enough") == "ok 1"
 
     world.pass_ms(-3 * 3_600_000)
     world.tick()
 
-    assert studio.plans.counts(studio.plan) == {State.CANCELLED: SETTLE_A_CALL + 1}
+    assert studio.plans.counts(studio.plan) == {State.CANCELLED: DEPENDENTS_PER_CALL + 1}
     assert studio.state == "cancelled"
 
 
 def test_tasks_that_begin_again_with_another_do_so_though_the_clock_was_set_back(world: World) -> None:
     """One call brings back so many tasks; the promoter goes on with the rest at once, whatever the clock says."""
-    studio = Studio(world, [task("first"), *(task(f"t{number}", "first") for number in range(WALK_A_CALL + 1))])
+    studio = Studio(
+        world, [task("first"), *(task(f"t{number}", "first") for number in range(RETRIED_TASKS_PER_CALL + 1))]
+    )
     studio.fail("first")
     world.tick()
-    assert studio.plans.counts(studio.plan) == {State.FAILED: 1, State.SKIPPED: WALK_A_CALL + 1}
+    assert studio.plans.counts(studio.plan) == {State.FAILED: 1, State.SKIPPED: RETRIED_TASKS_PER_CALL + 1}
     world.queue.requeue(studio.runs()["first"])
     assert studio.plans.counts(studio.plan)[State.SKIPPED] > 0
 
     world.pass_ms(-3 * 3_600_000)
     world.tick()
 
-    assert studio.plans.counts(studio.plan) == {State.PENDING: 1, State.BLOCKED: WALK_A_CALL + 1}
+    assert studio.plans.counts(studio.plan) == {State.PENDING: 1, State.BLOCKED: RETRIED_TASKS_PER_CALL + 1}
 
 
 def test_those_that_wait_at_a_limit_are_let_in_though_the_clock_was_set_back(world: World) -> None:
     """One call lets in so many; the promoter goes on with the rest at once, whatever the clock says."""
-    world.flow.limit("repo:acme", most=0)
-    runs = [world.submit(limits={"repo:acme": 1}, session="one") for _ in range(LET_IN_A_CALL + 1)]
-    world.flow.limit("repo:acme", most=len(runs))
+    world.limits.set("repo:acme", most=0)
+    runs = [world.submit(limits={"repo:acme": 1}, session="one") for _ in range(ADMITTED_PER_CALL + 1)]
+    world.limits.set("repo:acme", most=len(runs))
     assert world.state(runs[-1]) == "blocked"
 
     world.pass_ms(-3 * 3_600_000)

@@ -11,7 +11,7 @@ from conformance.stage import MakeStage
 from conformance.variants import VARIANTS, Variant
 from support.world import World
 
-from agentq.coordinator.bounds import KEEP_MS_MIN, SETTLE_A_CALL
+from agentq.coordinator.bounds import DEPENDENTS_PER_CALL, KEEP_MS_MIN
 from agentq.coordinator.errors import NotFound, TryLater, WrongState
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
 from agentq.coordinator.model.spec import Outcome
@@ -116,7 +116,7 @@ def test_what_ended_just_now_is_kept_for_a_submit_that_is_sent_again(make_stage:
 
 
 def test_nobody_is_forgotten_before_all_dependents_are_told(make_stage: MakeStage) -> None:
-    stage = make_stage(children=SETTLE_A_CALL + 1)
+    stage = make_stage(children=DEPENDENTS_PER_CALL + 1)
     lives.failed(stage)
     stage.world.pass_ms(KEEP_MS_MIN)
 

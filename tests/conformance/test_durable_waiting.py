@@ -125,12 +125,12 @@ def test_an_ended_run_takes_no_signal_and_a_run_that_is_not_there_neither(stage:
 
 
 def test_a_full_mailbox_refuses_and_takes_more_once_some_was_taken(stage: Stage) -> None:
-    for number in range(bounds.MAIL_KEPT):
+    for number in range(bounds.PENDING_SIGNALS):
         stage.queue.signal(stage.run, "go", number)
     with stage.unchanged(), pytest.raises(TryLater):
         stage.queue.signal(stage.run, "go")
     stage.park_for(signals=("go",))
-    assert len(stage.resume().messages) == bounds.MAIL_KEPT
+    assert len(stage.resume().messages) == bounds.PENDING_SIGNALS
     stage.park_for(signals=("go",))
 
     assert stage.queue.signal(stage.run, "go") is State.PENDING
@@ -253,7 +253,7 @@ def test_parking_spends_no_budget(make_stage: MakeStage) -> None:
 
 def test_a_run_that_waits_gives_its_room_back_and_waits_for_room_when_it_goes_on(make_stage: MakeStage) -> None:
     stage = make_stage()
-    stage.world.flow.limit("gpu", most=1)
+    stage.world.limits.set("gpu", most=1)
     stage.submit(limits={"gpu": 1})
     stage.take(start=True)
     other = stage.submit_other(limits={"gpu": 1}, queue="others")

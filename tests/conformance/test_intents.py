@@ -7,7 +7,7 @@ import json
 import pytest
 from conformance.stage import MakeStage, Stage
 
-from agentq.coordinator.bounds import INTENT_BYTES
+from agentq.coordinator.bounds import MERGE_PROGRESS_BYTES
 from agentq.coordinator.errors import Fenced, Invalid
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome
@@ -84,7 +84,7 @@ def test_a_note_of_a_newer_version_is_read_without_what_is_new(make_stage: MakeS
     noted(stage)
     text = json.loads(COMMITTED.to_wire())
     text |= {"colour": "red", "outcome": text["outcome"] | {"smell": "none"}}
-    stage.plant("HSET", stage.key("run", stage.run), "work", json.dumps(text))
+    stage.plant("HSET", stage.key("run", stage.run), "merge_progress", json.dumps(text))
 
     assert stage.queue.intent(stage.claim) == COMMITTED
 
@@ -94,5 +94,5 @@ def test_a_note_has_its_limit(make_stage: MakeStage) -> None:
     stage.submit()
     stage.take()
 
-    with pytest.raises(Invalid, match=f"The note has .* characters; {INTENT_BYTES} is the most."):
-        stage.queue.intend(stage.claim, MergeProgress(step="prepared", worktree="w" * INTENT_BYTES))
+    with pytest.raises(Invalid, match=f"The note has .* characters; {MERGE_PROGRESS_BYTES} is the most."):
+        stage.queue.intend(stage.claim, MergeProgress(step="prepared", worktree="w" * MERGE_PROGRESS_BYTES))

@@ -16,7 +16,7 @@ from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.lifecycle import HELD_STATES, OutcomeClass, State
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.controls import LimitFullPolicy
+from agentq.coordinator.queues.limits import LimitFullPolicy
 from agentq.coordinator.runs.verbs import SubmitReceipt
 
 
@@ -319,7 +319,7 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, object], words: 
 def test_a_run_that_a_limit_turns_away_at_its_submit_leaves_its_key_free(make_stage: MakeStage) -> None:
     """It was cancelled first and took its key then, for ever."""
     stage = keyed(make_stage)
-    stage.world.flow.limit("k", most=1, when_full=LimitFullPolicy.CANCEL_NEWEST)
+    stage.world.limits.set("k", most=1, when_full=LimitFullPolicy.CANCEL_NEWEST)
     stage.submit(limits={"k": 1})
     stage.take()
     stage.spec = RunSpec.checked(**COMMAND, dedupe_key=stage.key_at_home("other"))

@@ -11,7 +11,7 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome
-from agentq.coordinator.queues.controls import LimitFullPolicy
+from agentq.coordinator.queues.limits import LimitFullPolicy
 from agentq.coordinator.runs.verbs import Claim
 
 KEY = "repo:acme"
@@ -27,11 +27,13 @@ def finish(world: World, *claims: Claim) -> None:
 
 
 def holders(world: World, key: str = KEY) -> set[str]:
-    return {run for partition in world.store.partitions() for run in world.flow.holders(partition, key, 1000)}
+    return {
+        run for partition in world.store.partitions() for run in world.limits.partition_holders(partition, key, 1000)
+    }
 
 
 def test_no_more_are_claimed_than_there_is_room_for(world: World) -> None:
-    world.flow.limit(KEY, most=3)
+    world.limits.set(KEY, most=3)
     runs = submit(world, 10)
     others = submit(world, 2, limits={})
 
@@ -46,7 +48,7 @@ def test_a_limit_that_is_set_later_holds_for_runs_that_are_pending_already(world
     runs = submit(world, 5)
     worker = world.worker("w1")
     first = worker.claim(1)
-    world.flow.limit(KEY, most=2)
+    world.limits.set(KEY, most=2)
 
     assert [claim.id for claim in worker.claim(100)] == [runs[1]]
     assert world.states(runs) == ["claimed", "claimed", "blocked", "blocked", "blocked"]
@@ -55,7 +57,7 @@ def test_a_limit_that_is_set_later_holds_for_runs_that_are_pending_already(world
 
 
 def test_whoever_makes_room_lets_in_the_most_urgent_and_among_those_the_oldest(world: World) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     holder = submit(world)
     worker = world.worker("w1")
     claims = worker.claim(1)
@@ -70,7 +72,7 @@ def test_whoever_makes_room_lets_in_the_most_urgent_and_among_those_the_oldest(w
 
 
 def test_a_run_that_is_let_in_goes_before_those_that_have_not_waited(world: World) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     _, second = submit(world, 2)
     worker = world.worker("w1")
     (claim,) = worker.claim(1)
@@ -82,7 +84,7 @@ def test_a_run_that_is_let_in_goes_before_those_that_have_not_waited(world: Worl
 
 @pytest.mark.parametrize("way", ["finish", "fail", "retry", "defer", "release", "park", "cancel", "lose", "leave"])
 def test_room_is_made_however_the_holder_goes(world: World, way: str) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     first, second = submit(world, 2, retry={"failures": 1})
     worker = world.worker("w1")
     (claim,) = worker.claim(1)
@@ -109,7 +111,7 @@ def test_room_is_made_however_the_holder_goes(world: World, way: str) -> None:
 
 
 def test_a_run_that_comes_back_waits_for_room_like_any_other(world: World) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     first, second = submit(world, 2)
     worker = world.worker("w1")
     (claim,) = worker.claim(1)
@@ -124,7 +126,7 @@ def test_a_run_that_comes_back_waits_for_room_like_any_other(world: World) -> No
 
 def test_a_run_needs_room_under_all_its_keys_or_takes_none(world: World) -> None:
     for key in ("a", "b"):
-        world.flow.limit(key, most=1)
+        world.limits.set(key, most=1)
     (a,), (both,), (b,) = (submit(world, limits=dict.fromkeys(keys, 1)) for keys in ("a", "ab", "b"))
     worker = world.worker("w1")
     claims = {claim.id: claim for claim in worker.claim(10)}
@@ -139,25 +141,25 @@ def test_a_run_needs_room_under_all_its_keys_or_takes_none(world: World) -> None
 
 
 def test_a_limit_that_is_raised_or_removed_lets_in_those_who_wait(world: World) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     runs = submit(world, 300)
     worker = world.worker("w1")
     worker.claim(1000)
-    world.flow.limit(KEY, most=3)
+    world.limits.set(KEY, most=3)
 
     assert [claim.id for claim in worker.claim(10)] == runs[1:3]
-    world.flow.unlimit(KEY)
+    world.limits.remove(KEY)
     world.tick()
     assert {claim.id for claim in worker.claim(1000)} == set(runs[3:])
-    assert world.flow.limits() == []
+    assert world.limits.all() == []
 
 
 def test_a_limit_that_is_lowered_takes_nothing_from_who_has_room(world: World) -> None:
-    world.flow.limit(KEY, most=3)
+    world.limits.set(KEY, most=3)
     runs = submit(world, 5)
     worker = world.worker("w1")
     claims = worker.claim(10)
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
 
     finish(world, *claims[:2])
     assert world.states(runs[2:]) == ["claimed", "blocked", "blocked"]
@@ -166,7 +168,7 @@ def test_a_limit_that_is_lowered_takes_nothing_from_who_has_room(world: World) -
 
 
 def test_a_limit_of_none_lets_nobody_in(world: World) -> None:
-    world.flow.limit(KEY, most=0)
+    world.limits.set(KEY, most=0)
     runs = submit(world, 2)
 
     assert world.worker("w1").claim(10) == []
@@ -180,7 +182,7 @@ def test_a_limit_of_a_queue_or_of_everything_is_named_by_nobody_and_counts_those
     runs = [world.submit(session="one") for _ in range(5)]
     worker = world.worker("w1", "default", "other")
     first = worker.claim(2)
-    world.flow.limit(key, most=3)
+    world.limits.set(key, most=3)
     elsewhere = world.submit(queue="other", session="one")
 
     claims = worker.claim(10)
@@ -188,13 +190,13 @@ def test_a_limit_of_a_queue_or_of_everything_is_named_by_nobody_and_counts_those
     assert [claim.id for claim in claims] == ([runs[2], elsewhere] if key != "global" else [runs[2]])
     finish(world, *first)
     assert {claim.id for claim in worker.claim(10)} <= {*runs[3:], elsewhere}
-    assert world.flow.limits([key])[0].held == 3
-    world.flow.unlimit(key)
+    assert world.limits.named([key])[0].held == 3
+    world.limits.remove(key)
     assert holders(world, key) == set()
 
 
 def test_when_full_the_newest_is_cancelled_if_the_limit_says_so(world: World) -> None:
-    world.flow.limit(KEY, most=1, when_full=LimitFullPolicy.CANCEL_NEWEST)
+    world.limits.set(KEY, most=1, when_full=LimitFullPolicy.CANCEL_NEWEST)
     first, second = submit(world, 2)
     worker = world.worker("w1")
     (claim,) = worker.claim(10)
@@ -208,7 +210,7 @@ def test_when_full_the_newest_is_cancelled_if_the_limit_says_so(world: World) ->
 
 
 def test_when_full_only_the_latest_waits_if_the_limit_says_so(world: World) -> None:
-    world.flow.limit(KEY, most=1, when_full=LimitFullPolicy.KEEP_LATEST)
+    world.limits.set(KEY, most=1, when_full=LimitFullPolicy.KEEP_LATEST)
     first = submit(world)[0]
     worker = world.worker("w1")
     (claim,) = worker.claim(1)
@@ -220,7 +222,7 @@ def test_when_full_only_the_latest_waits_if_the_limit_says_so(world: World) -> N
 
 
 def test_when_full_the_oldest_is_stopped_if_the_limit_says_so(world: World) -> None:
-    world.flow.limit(KEY, most=2, when_full=LimitFullPolicy.CANCEL_RUNNING)
+    world.limits.set(KEY, most=2, when_full=LimitFullPolicy.CANCEL_RUNNING)
     runs = submit(world, 2)
     worker = world.worker("w1")
     claims = worker.claim(1)
@@ -237,7 +239,7 @@ def test_when_full_the_oldest_is_stopped_if_the_limit_says_so(world: World) -> N
 
 
 def test_when_many_come_only_as_many_of_the_newest_wait_as_there_is_room_for(world: World) -> None:
-    world.flow.limit(KEY, most=1, when_full=LimitFullPolicy.CANCEL_RUNNING)
+    world.limits.set(KEY, most=1, when_full=LimitFullPolicy.CANCEL_RUNNING)
     first = submit(world)[0]
     (claim,) = world.worker("w1").claim(1)
     later = submit(world, 4)
@@ -249,7 +251,7 @@ def test_when_many_come_only_as_many_of_the_newest_wait_as_there_is_room_for(wor
 
 
 def test_a_run_that_waits_for_room_can_be_cancelled_and_leaves_the_line(world: World) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     _, second, third = submit(world, 3)
     worker = world.worker("w1")
     (claim,) = worker.claim(10)
@@ -257,11 +259,11 @@ def test_a_run_that_waits_for_room_can_be_cancelled_and_leaves_the_line(world: W
     finish(world, claim)
 
     assert [each.id for each in worker.claim(10)] == [third]
-    assert world.flow.limits()[0].waiting == 0
+    assert world.limits.all()[0].waiting == 0
 
 
 def test_a_run_that_was_let_in_and_is_cancelled_before_it_is_claimed_gives_its_room_on(world: World) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     first, second, third = submit(world, 3)
     worker = world.worker("w1")
     (claim,) = worker.claim(10)
@@ -274,7 +276,7 @@ def test_a_run_that_was_let_in_and_is_cancelled_before_it_is_claimed_gives_its_r
 
 
 def test_a_run_that_waits_for_room_too_long_expires(world: World) -> None:
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     submit(world)
     world.worker("w1").claim(1)
     (late,) = submit(world, expires_ms=1000)
@@ -282,11 +284,11 @@ def test_a_run_that_waits_for_room_too_long_expires(world: World) -> None:
     world.tick()
 
     assert world.state(late) == "failed"
-    assert world.flow.limits()[0].waiting == 0
+    assert world.limits.all()[0].waiting == 0
 
 
 def test_a_thousand_that_wait_are_let_in_by_bounded_calls(world: World) -> None:
-    world.flow.shut(KEY, world.now_ms + 1000)
+    world.limits.shut(KEY, world.now_ms + 1000)
     runs = submit(world, 250)
     world.pass_ms(1000)
     world.tick()
@@ -296,7 +298,7 @@ def test_a_thousand_that_wait_are_let_in_by_bounded_calls(world: World) -> None:
 
 def test_room_that_nobody_has_any_more_is_found_by_the_janitor(world: World) -> None:
     """A holder that no script would leave behind: somebody deleted the run by hand."""
-    world.flow.limit(KEY, most=1)
+    world.limits.set(KEY, most=1)
     first, second = submit(world, 2)
     world.worker("w1").claim(2)
     command, key = world.store.connection.command, world.store.key
@@ -307,7 +309,7 @@ def test_room_that_nobody_has_any_more_is_found_by_the_janitor(world: World) -> 
     world.tidy()
 
     assert holders(world) == {first}
-    assert world.flow.limits()[0].waiting == 1
+    assert world.limits.all()[0].waiting == 1
 
 
 def test_an_entry_with_the_number_of_another_lanes_entry_stands_for_nothing(world: World) -> None:
@@ -332,14 +334,14 @@ def test_bad_limits_are_refused_in_one_sentence(world: World) -> None:
     submit(world)
     with world.unchanged():
         for wrong in (
-            lambda: world.flow.limit(KEY),
-            lambda: world.flow.limit(KEY, most=-1),
-            lambda: world.flow.limit("no good", most=1),
-            lambda: world.flow.limit(KEY, most=0, when_full=LimitFullPolicy.CANCEL_RUNNING),
+            lambda: world.limits.set(KEY),
+            lambda: world.limits.set(KEY, most=-1),
+            lambda: world.limits.set("no good", most=1),
+            lambda: world.limits.set(KEY, most=0, when_full=LimitFullPolicy.CANCEL_RUNNING),
             lambda: world.submit(limits={"queue:default": 1}),
             lambda: world.submit(limits={KEY: 0}),
         ):
             with pytest.raises(Invalid):
                 wrong()
         with pytest.raises(NotFound, match="There is no limit repo:acme"):
-            world.flow.unlimit(KEY)
+            world.limits.remove(KEY)

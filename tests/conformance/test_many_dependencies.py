@@ -19,8 +19,8 @@ PARENTS = 2500
 
 def open_behind(stage: Stage, parents: Sequence[str], **fields: object) -> None:
     """The submit of a run of whose dependencies more are to come."""
-    door = to_json(RunSpec.checked(**COMMAND, after=parents, **fields).to_door() | {"open": True})
-    words = (stage.run, stage.spec.lane, stage.spec.to_wire(), door)
+    options = to_json(RunSpec.checked(**COMMAND, after=parents, **fields).to_submit_options() | {"open": True})
+    words = (stage.run, stage.spec.lane, stage.spec.to_wire(), options)
     assert stage.world.store.call("run/submit", stage.partition, *words) == ["ok"]
 
 
@@ -94,7 +94,7 @@ def test_a_dependency_of_a_later_call_that_did_not_complete_skips_the_run(make_s
 def test_a_run_whose_submit_was_given_up_halfway_fails(make_stage: MakeStage) -> None:
     stage = make_stage()
     open_behind(stage, stage.add_parents())
-    stage.world.pass_ms(bounds.OPEN_MS)
+    stage.world.pass_ms(bounds.OPEN_SUBMIT_MS)
     stage.tick()
 
     assert stage.world.event_names(stage.run) == ["submitted", "failed"]
@@ -173,7 +173,7 @@ def test_a_run_with_thousands_of_dependencies_waits_for_each(make_stage: MakeSta
 
 def test_a_run_with_a_thousand_dependencies_and_one_that_does_not_exist_is_cancelled(make_stage: MakeStage) -> None:
     stage = make_stage()
-    parents = many(stage, bounds.DEPENDENCIES_A_CALL)
+    parents = many(stage, bounds.DEPENDENCIES_PER_CALL)
     orphan = new_run_id(stage.partition)
 
     with pytest.raises(NotFound, match=orphan):
@@ -221,10 +221,10 @@ def test_a_younger_run_that_waits_for_nobody_can_be_waited_for(make_stage: MakeS
 
 def test_a_submit_that_would_make_a_ring_is_cancelled_and_says_why(make_stage: MakeStage) -> None:
     stage = make_stage()
-    parents = [stage.submit_other() for _ in range(bounds.DEPENDENCIES_A_CALL)]
+    parents = [stage.submit_other() for _ in range(bounds.DEPENDENCIES_PER_CALL)]
     ring = new_run_id(stage.partition)
     spec = RunSpec.checked(**COMMAND, after=[*parents, ring])
-    words = (stage.run, spec.lane, spec.to_wire(), to_json(spec.to_door()))
+    words = (stage.run, spec.lane, spec.to_wire(), to_json(spec.to_submit_options()))
     assert stage.world.store.call("run/submit", stage.partition, *words) == ["ok"], "the first call of several"
     stage.queue.submit(RunSpec.checked(**COMMAND, after=[stage.run]), run_id=ring)
 

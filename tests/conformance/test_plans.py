@@ -6,7 +6,7 @@ import pytest
 from support.plan_stage import DIAMOND, WORK, Studio, task
 from support.world import World
 
-from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, SETTLE_A_CALL
+from agentq.coordinator.bounds import DEPENDENTS_PER_CALL, KEEP_MS, KEEP_MS_MIN
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Refused, TryLater, WrongState
 from agentq.coordinator.model.ids import make_task_run_id
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
@@ -162,18 +162,18 @@ def test_with_fail_plan_the_first_failure_stops_the_rest(world: World) -> None:
 
 def test_a_stopped_plan_takes_no_task_and_none_of_it_is_claimed(world: World) -> None:
     """However many it has: what was not yet told is dropped by whoever would claim it."""
-    many = [task(f"t{number}") for number in range(3 * SETTLE_A_CALL)]
+    many = [task(f"t{number}") for number in range(3 * DEPENDENTS_PER_CALL)]
     studio = Studio(world, many, on_failed="fail-plan")
     (claim,) = studio.lease.claim(1)
     world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
-    assert studio.plans.counts(studio.plan)[State.PENDING] == 2 * SETTLE_A_CALL - 1
+    assert studio.plans.counts(studio.plan)[State.PENDING] == 2 * DEPENDENTS_PER_CALL - 1
 
     assert studio.lease.claim(10) == []
     with pytest.raises(WrongState, match="was stopped and takes no more tasks"):
         studio.plans.add(studio.plan, [task("late")])
     world.tick()
 
-    assert studio.plans.get(studio.plan).counts == {State.FAILED: 1, State.CANCELLED: 3 * SETTLE_A_CALL - 1}
+    assert studio.plans.get(studio.plan).counts == {State.FAILED: 1, State.CANCELLED: 3 * DEPENDENTS_PER_CALL - 1}
     assert (studio.state, len(studio.words())) == ("failed", 1)
 
 

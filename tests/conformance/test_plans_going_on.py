@@ -6,7 +6,7 @@ import pytest
 from support.plan_stage import DIAMOND, Studio, task
 from support.world import World
 
-from agentq.coordinator.bounds import WALK_A_CALL
+from agentq.coordinator.bounds import RETRIED_TASKS_PER_CALL
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
 from agentq.coordinator.model.spec import Outcome
@@ -42,7 +42,7 @@ def test_a_requeue_of_a_task_is_as_good_as_a_retry_of_its_plan(world: World) -> 
 
 
 def test_what_fails_again_does_not_begin_again_in_the_same_retry(world: World) -> None:
-    studio = Studio(world, [task(f"t{number}") for number in range(WALK_A_CALL + 50)])
+    studio = Studio(world, [task(f"t{number}") for number in range(RETRIED_TASKS_PER_CALL + 50)])
     claims = studio.lease.claim(1000)
     for claim in claims:
         world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
@@ -52,7 +52,7 @@ def test_what_fails_again_does_not_begin_again_in_the_same_retry(world: World) -
         world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
     world.tick()
 
-    assert studio.plans.counts(studio.plan) == {State.PENDING: 50, State.FAILED: WALK_A_CALL}
+    assert studio.plans.counts(studio.plan) == {State.PENDING: 50, State.FAILED: RETRIED_TASKS_PER_CALL}
 
 
 def test_a_stopped_plan_that_is_retried_goes_on_where_it_was(world: World) -> None:

@@ -10,12 +10,12 @@ import pytest
 from support.plan_stage import Studio, task
 from support.world import World
 
-from agentq.coordinator.bounds import TASKS_A_CALL
+from agentq.coordinator.bounds import TASKS_PER_CALL
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.plans.verbs import Plans, make_plan_id
 from agentq.coordinator.storage.connection import CommandArgument, Connection, ScriptCall, ScriptSource
 
-LARGE = [task("first"), *(task(f"t{number}", "first") for number in range(TASKS_A_CALL)), task("last", "t0", "t9")]
+LARGE = [task("first"), *(task(f"t{number}", "first") for number in range(TASKS_PER_CALL)), task("last", "t0", "t9")]
 
 
 class Death(BaseException):

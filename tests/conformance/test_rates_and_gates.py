@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from support.world import World
 
-from agentq.coordinator.bounds import DUE_AT_MS_MAX, OPEN_MS, UNITS_MAX
+from agentq.coordinator.bounds import DUE_AT_MS_MAX, OPEN_SUBMIT_MS, UNITS_MAX
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome, RunSpec
-from agentq.coordinator.queues.controls import LimitRate
+from agentq.coordinator.queues.limits import LimitRate
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.schedules.cron import ScheduleRule
 
@@ -28,7 +28,7 @@ def finish(world: World, *claims: Claim) -> None:
 
 
 def test_a_rate_lets_in_as_many_units_as_come_back(world: World) -> None:
-    world.flow.limit("tokens", rate=LimitRate(units=100, per_ms=60_000, burst=100))
+    world.limits.set("tokens", rate=LimitRate(units=100, per_ms=60_000, burst=100))
     runs = submit(world, 5, limits={"tokens": 40})
     worker = world.worker("w1")
 
@@ -48,7 +48,7 @@ def test_a_rate_lets_in_as_many_units_as_come_back(world: World) -> None:
 
 
 def test_a_run_that_asks_for_more_than_the_burst_is_refused(world: World) -> None:
-    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
+    world.limits.set("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
 
     with world.unchanged(), pytest.raises(Invalid, match=r"the limit tokens, which has a burst of 10; ask for fewer"):
         submit(world, limits={"tokens": 11})
@@ -57,7 +57,7 @@ def test_a_run_that_asks_for_more_than_the_burst_is_refused(world: World) -> Non
 
 def test_a_schedule_whose_run_asks_for_more_than_the_burst_skips_its_ticks(world: World) -> None:
     world.schedules.add("hourly", ScheduleRule(every_ms=3_600_000), RunSpec.checked(**COMMAND, limits={"tokens": 11}))
-    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
+    world.limits.set("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
     world.pass_ms(3_600_000)
 
     assert world.fire() == {"skipped": 1}
@@ -68,7 +68,7 @@ def test_a_run_from_before_the_limit_takes_a_full_bucket_and_owes_nothing(world:
     """However much it asks for, others wait for one bucket to fill and no longer."""
     worker = world.worker("w1")
     (big,) = submit(world, limits={"tokens": UNITS_MAX})
-    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
+    world.limits.set("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
     (small,) = submit(world, limits={"tokens": 1})
 
     assert [claim.id for claim in worker.claim(10)] == [big]
@@ -82,11 +82,11 @@ def test_a_run_from_before_the_limit_takes_a_full_bucket_and_owes_nothing(world:
 
 def test_setting_a_limit_again_fills_its_bucket(world: World) -> None:
     rate = LimitRate(units=1, per_ms=3_600_000, burst=1)
-    world.flow.limit("tokens", rate=rate)
+    world.limits.set("tokens", rate=rate)
     runs = submit(world, 2, limits={"tokens": 1})
     worker = world.worker("w1")
     assert [claim.id for claim in worker.claim(10)] == runs[:1]
-    world.flow.limit("tokens", rate=rate)
+    world.limits.set("tokens", rate=rate)
 
     assert [claim.id for claim in worker.claim(10)] == runs[1:]
 
@@ -96,12 +96,12 @@ def test_a_gate_is_shut_until_the_last_time_that_an_id_can_tell(world: World) ->
     for partition in world.store.partitions():
         world.store.call("limit/block_until", partition, KEY, 10**16 - 1, "for ever")
 
-    (limit,) = world.flow.limits()
+    (limit,) = world.limits.all()
     assert limit.shut_until_ms == DUE_AT_MS_MAX
 
 
 def test_the_seconds_in_which_nobody_came_are_saved_up_to_the_burst(world: World) -> None:
-    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=3))
+    world.limits.set("tokens", rate=LimitRate(units=1, per_ms=1000, burst=3))
     world.pass_ms(3_600_000)
     runs = submit(world, 5, limits={"tokens": 1})
 
@@ -109,13 +109,13 @@ def test_the_seconds_in_which_nobody_came_are_saved_up_to_the_burst(world: World
 
 
 def test_a_bucket_fills_again_though_the_clock_was_set_back(world: World) -> None:
-    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=1))
+    world.limits.set("tokens", rate=LimitRate(units=1, per_ms=1000, burst=1))
     first, second = submit(world, 2, limits={"tokens": 1})
     worker = world.worker("w1")
     assert [claim.id for claim in worker.claim(10)] == [first]
     world.now_ms -= 3_600_000
     (third,) = submit(world, limits={"tokens": 1})
-    world.flow.open("tokens")
+    world.limits.open("tokens")
     for _ in range(2):
         world.pass_ms(1000)
         world.tick()
@@ -127,7 +127,7 @@ def test_a_gate_lets_nobody_in_before_its_time_and_opens_by_itself(world: World)
     runs = submit(world, 3)
     worker = world.worker("w1")
     (claim,) = worker.claim(1)
-    world.flow.shut(KEY, world.now_ms + 20_000, "usage limit of the account")
+    world.limits.shut(KEY, world.now_ms + 20_000, "usage limit of the account")
 
     assert worker.claim(10) == []
     assert world.states(runs) == ["claimed", "blocked", "blocked"]
@@ -136,13 +136,13 @@ def test_a_gate_lets_nobody_in_before_its_time_and_opens_by_itself(world: World)
     world.pass_ms(20_000)
     world.tick()
     assert [each.id for each in worker.claim(10)] == runs[1:]
-    assert world.flow.limits() == []
+    assert world.limits.all() == []
 
 
 def test_a_gate_is_opened_before_its_time_by_hand(world: World) -> None:
-    world.flow.shut(KEY, world.now_ms + 3_600_000, "maintenance")
+    world.limits.shut(KEY, world.now_ms + 3_600_000, "maintenance")
     runs = submit(world, 2)
-    world.flow.open(KEY)
+    world.limits.open(KEY)
 
     assert [claim.id for claim in world.worker("w1").claim(10)] == runs
 
@@ -175,6 +175,6 @@ def test_a_timer_that_cannot_be_rung_keeps_no_other_from_ringing(world: World) -
     assert world.state(due) == "pending"
     command("DEL", key)
     command("HSET", key, *kept)
-    world.pass_ms(OPEN_MS)
+    world.pass_ms(OPEN_SUBMIT_MS)
     world.tick()
     assert world.state(broken) == "pending"

@@ -159,7 +159,7 @@ def test_a_deferral_for_a_while_that_was_asked_for_is_to_the_letter(make_stage: 
     stage.queue.defer(stage.claim, None, LIMIT, delay_ms=7_000, gate="account:a")
 
     assert stage.timer() == before_ms + 7_000
-    assert [limit.shut_until_ms for limit in stage.world.flow.limits()] == [before_ms + 7_000]
+    assert [limit.shut_until_ms for limit in stage.world.limits.all()] == [before_ms + 7_000]
     stage.come()
     stage.take()
     with pytest.raises(Invalid, match="until a time or for a while, not both"):

@@ -20,7 +20,7 @@ DAMAGE: dict[str, Callable[[World, str], object]] = {
     "a line that is none": lambda world, key: world.store.connection.command(
         "HSET", key, "rule", '{"cron":"a b c d e"}'
     ),
-    "a door that is no JSON": lambda world, key: world.store.connection.command("HSET", key, "door", "{"),
+    "options that are no JSON": lambda world, key: world.store.connection.command("HSET", key, "options", "{"),
     "nothing to run": lambda world, key: world.store.connection.command("HDEL", key, "spec"),
     "no next tick": lambda world, key: world.store.connection.command("HDEL", key, "next_at_ms"),
     "a next tick that is none": lambda world, key: world.store.connection.command("HSET", key, "next_at_ms", "soon"),

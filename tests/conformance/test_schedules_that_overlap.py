@@ -7,7 +7,7 @@ from conformance.timetable import HOUR, MINUTE, Timetable
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome
-from agentq.coordinator.queues.controls import LimitFullPolicy
+from agentq.coordinator.queues.limits import LimitFullPolicy
 
 
 def test_a_tick_is_skipped_while_the_run_before_it_lives(timetable: Timetable) -> None:
@@ -99,10 +99,10 @@ def test_a_run_of_a_schedule_passes_the_same_door_as_any_other(timetable: Timeta
         if timetable.schedules.partition(f"key-{each}") == timetable.schedules.partition("s")
     )
     timetable.add(dedupe_key=home, limits={"gpu": 1}, keep_ms=MINUTE, retry={"failures": 2})
-    world.flow.limit("gpu", most=0, when_full=LimitFullPolicy.CANCEL_NEWEST)
+    world.limits.set("gpu", most=0, when_full=LimitFullPolicy.CANCEL_NEWEST)
     timetable.pass_ms(MINUTE)
     assert timetable.states() == ["cancelled"]
-    world.flow.unlimit("gpu")
+    world.limits.remove("gpu")
     timetable.pass_ms(MINUTE)
     timetable.pass_ms(MINUTE)
 

@@ -186,7 +186,7 @@ def test_a_worker_that_comes_back_in_time_keeps_its_runs(make_stage: MakeStage) 
     for _ in range(2):
         assert stage.lease("w1").register() == [(stage.run, stage.claim.fence)]
 
-    assert stage.lease("w1").heartbeat([stage.claim]).disowned == []
+    assert stage.lease("w1").heartbeat([stage.claim]).fenced_claims == []
 
 
 def test_a_heartbeat_sent_again_changes_nothing_and_brings_the_same_orders(make_stage: MakeStage) -> None:

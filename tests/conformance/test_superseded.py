@@ -103,7 +103,7 @@ def test_a_worker_that_names_a_superseded_attempt_is_told_to_kill_it(make_stage:
     with stage.unchanged():
         beat = stage.lease("w1").heartbeat([old])
 
-    assert [(claim.id, claim.fence) for claim in beat.disowned] == [(old.id, old.fence)]
+    assert [(claim.id, claim.fence) for claim in beat.fenced_claims] == [(old.id, old.fence)]
 
 
 def test_a_worker_that_claims_the_run_again_is_told_to_kill_the_attempt_it_forgot(make_stage: MakeStage) -> None:
@@ -114,8 +114,8 @@ def test_a_worker_that_claims_the_run_again_is_told_to_kill_the_attempt_it_forgo
 
     beat = stage.lease("w1").heartbeat([old])
 
-    assert beat.disowned == [old]
-    assert stage.lease("w1").heartbeat([stage.claim]).disowned == []
+    assert beat.fenced_claims == [old]
+    assert stage.lease("w1").heartbeat([stage.claim]).fenced_claims == []
     say_all(stage, old, "")
 
 

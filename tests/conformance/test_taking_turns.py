@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from support.world import World
 
-from agentq.coordinator.bounds import LOW_EVERY
+from agentq.coordinator.bounds import LOW_PRIORITY_EVERY
 from agentq.coordinator.errors import Invalid, TryLater
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.workers.lease import WorkerLease
@@ -47,8 +47,8 @@ def test_the_less_urgent_lanes_share_every_tenth_run_among_them(world: World, a_
 
     shares = Counter(keys_of(order, runs))
 
-    assert shares["9"] == 180 - 180 // LOW_EVERY
-    assert all(shares[low] == 180 // LOW_EVERY // 3 for low in ("6", "3", "0")), shares
+    assert shares["9"] == 180 - 180 // LOW_PRIORITY_EVERY
+    assert all(shares[low] == 180 // LOW_PRIORITY_EVERY // 3 for low in ("6", "3", "0")), shares
 
 
 def test_a_priority_alone_gets_everything(world: World) -> None:
@@ -99,7 +99,7 @@ def test_one_run_at_a_time_from_a_key_does_not_overtake_those_who_wait(world: Wo
 
 
 def test_a_key_of_more_weight_gets_more_turns(world: World) -> None:
-    world.flow.weigh("default", "heavy", 3)
+    world.queues.weigh("default", "heavy", 3)
     runs = {key: submit(world, 40, fair_key=key) for key in ("light", "heavy")}
     order = keys_of(next_runs(world, world.worker("w1"), 40), runs)
 
@@ -149,7 +149,7 @@ def test_every_run_in_line_is_claimed_once_by_workers_that_block(world: World) -
 
 
 def test_a_fair_run_that_had_to_wait_for_room_goes_before_the_line(world: World) -> None:
-    world.flow.limit("one", most=1)
+    world.limits.set("one", most=1)
     first, second = submit(world, 2, fair_key="a", limits={"one": 1})
     worker = world.worker("w1")
     claims = worker.claim(10)
@@ -176,13 +176,13 @@ def test_a_paused_queue_gives_nothing_and_goes_on_when_it_is_resumed(world: Worl
     worker = world.worker("w1", "default", "other")
     elsewhere = submit(world, 1, queue="other")
     (held,) = worker.claim(1)
-    world.flow.pause("default", "the disk is full")
+    world.queues.pause("default", "the disk is full")
 
     assert {held.id, *(claim.id for claim in worker.claim(10))} == {runs[0], *elsewhere}
     assert [lane for each in world.store.partitions() for lane in worker.lanes(each)] == ["other:5:"]
     world.queue.finish([(held, Outcome())])
     assert world.state(runs[0]) == "completed"
-    world.flow.resume("default")
+    world.queues.resume("default")
     assert [claim.id for claim in worker.claim(10)] == runs[1:]
 
 
@@ -190,13 +190,13 @@ def test_everything_is_paused_at_once_and_queues_paused_by_name_stay_so(world: W
     submit(world, 1)
     submit(world, 1, queue="other")
     worker = world.worker("w1", "default", "other")
-    world.flow.pause("other")
-    world.flow.pause("*", "maintenance")
+    world.queues.pause("other")
+    world.queues.pause("*", "maintenance")
 
     assert worker.claim(10) == []
-    world.flow.resume("*")
+    world.queues.resume("*")
     assert [claim.lane for claim in worker.claim(10)] == ["default:5:"]
-    assert set(world.flow.paused()) == {"other"}
+    assert set(world.queues.paused()) == {"other"}
 
 
 def test_an_entry_delivered_before_the_pause_goes_back(world: World) -> None:
@@ -205,10 +205,10 @@ def test_an_entry_delivered_before_the_pause_goes_back(world: World) -> None:
     partition = next(each for each in world.store.partitions() if worker.lanes(each))
     key = world.store.key(partition, "lane", "default:5:")
     world.store.connection.command("XREADGROUP", "GROUP", "workers", "w1", "COUNT", 1, "STREAMS", key, ">")
-    world.flow.pause("default")
+    world.queues.pause("default")
 
     assert worker.adopt(partition, [("default:5:", world_entry(world, run, partition))]) == []
-    world.flow.resume("default")
+    world.queues.resume("default")
     assert [claim.id for claim in worker.claim(1)] == [run]
 
 
@@ -218,9 +218,9 @@ def world_entry(world: World, run: str, partition: int) -> str:
 
 def test_workers_are_told_of_a_pause_and_of_its_end(world: World) -> None:
     worker = world.worker("w1")
-    world.flow.pause("default")
+    world.queues.pause("default")
     orders = worker.heartbeat().orders
-    world.flow.resume("default")
+    world.queues.resume("default")
 
     assert {order.order for order in (*orders, *worker.heartbeat(applied=orders).orders)} == {"lanes"}
 
@@ -228,37 +228,37 @@ def test_workers_are_told_of_a_pause_and_of_its_end(world: World) -> None:
 @pytest.mark.parametrize("weight", [0, -1, 0.001, 1e9])
 def test_a_weight_out_of_bounds_is_refused(world: World, weight: float) -> None:
     with pytest.raises(Invalid, match="A weight is a number from"):
-        world.flow.weigh("default", "a", weight)
+        world.queues.weigh("default", "a", weight)
 
 
 def test_a_drained_queue_takes_nothing_new_and_works_off_what_it_has(world: World) -> None:
     (run,) = submit(world, 1)
-    world.flow.drain("default", "moving house")
+    world.queues.drain("default", "moving house")
 
     with pytest.raises(TryLater, match="the queue default is drained"):
         world.submit()
     assert [receipt.created for receipt in world.queue.submit_many([spec(), spec(queue="other")])] == [False, True]
     assert [claim.id for claim in world.worker("w1").claim(10)] == [run]
-    world.flow.resume("default")
+    world.queues.resume("default")
     assert world.state(world.submit()) == "pending"
 
 
 def test_what_waits_in_a_queue_is_purged_and_what_is_held_is_not(world: World) -> None:
-    world.flow.limit("one", most=1)
+    world.limits.set("one", most=1)
     held, blocked = submit(world, 2, limits={"one": 1})
     worker = world.worker("w1")
     worker.claim(2)
     waiting = submit(world, 250) + submit(world, 3, delay_ms=1000) + submit(world, 3, fair_key="a")
     other = submit(world, 1, queue="other")
 
-    assert world.flow.purge("default", "not wanted") == len(waiting) + 1
+    assert world.queues.purge("default", "not wanted") == len(waiting) + 1
     assert set(world.states([blocked, *waiting])) == {"cancelled"}
     assert world.states([held, *other]) == ["claimed", "pending"]
     assert worker.claim(10) == []
 
 
 def test_what_waits_in_a_queue_is_moved_with_its_priority_demands_and_key(world: World) -> None:
-    world.flow.limit("one", most=1)
+    world.limits.set("one", most=1)
     held, blocked = submit(world, 2, limits={"one": 1})
     worker = world.worker("w1", "default", "other")
     claims = worker.claim(2)
@@ -267,7 +267,7 @@ def test_what_waits_in_a_queue_is_moved_with_its_priority_demands_and_key(world:
     )
     crowd = submit(world, 250)
 
-    assert world.flow.move("default", "other") == 254
+    assert world.queues.move("default", "other") == 254
     assert {world.get(run).spec.queue for run in (urgent, fair, later, blocked, *crowd)} == {"other"}
     assert world.get(held).spec.queue == "default"
     assert world.get(urgent).spec.priority == 9
@@ -279,4 +279,4 @@ def test_what_waits_in_a_queue_is_moved_with_its_priority_demands_and_key(world:
 
 def test_moving_a_queue_into_itself_is_refused(world: World) -> None:
     with pytest.raises(Invalid, match="in that queue already"):
-        world.flow.move("default", "default")
+        world.queues.move("default", "default")

@@ -6,7 +6,7 @@ from typing import Any
 
 from support.world import World
 
-from agentq.coordinator.bounds import DUE_A_CALL
+from agentq.coordinator.bounds import DUE_PER_CALL
 from agentq.coordinator.duties.scheduler import DueSchedule, Scheduler
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.runs.verbs import Claim
@@ -57,7 +57,7 @@ class Timetable:
         return self.due_in(self.schedules.partition(name))
 
     def due_in(self, partition: int) -> list[DueSchedule]:
-        told = self.world.store.call("schedule/list_due", partition, DUE_A_CALL)
+        told = self.world.store.call("schedule/list_due", partition, DUE_PER_CALL)
         return [DueSchedule(*told[at : at + 4]) for at in range(2, len(told), 4)]
 
     def take(self, due: list[DueSchedule], scheduler: Scheduler | None = None, name: str = "s") -> int:

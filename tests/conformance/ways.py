@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from conformance.lives import LIMIT
 from conformance.stage import COMMAND, Stage
 
-from agentq.coordinator.bounds import START_MS
+from agentq.coordinator.bounds import START_DEADLINE_MS
 from agentq.coordinator.errors import AgentqError, refusal_error
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
 from agentq.coordinator.model.spec import Outcome, RunSpec
@@ -87,11 +87,11 @@ def look_for_room(stage: Stage) -> None:
 
 
 def move_queue(stage: Stage) -> None:
-    stage.world.flow.move("default", "elsewhere")
+    stage.world.queues.move("default", "elsewhere")
 
 
 def move_queue_again(stage: Stage) -> None:
-    assert stage.world.flow.move("default", "elsewhere") == 0
+    assert stage.world.queues.move("default", "elsewhere") == 0
 
 
 # ---- the worker that holds it
@@ -281,7 +281,7 @@ def never_begin(stage: Stage, worker: str = "w1") -> None:
     """The worker lives, knows of its run, and does not start it."""
     stage.lease(worker)
     # A heartbeat after a long gap judges nobody by what the clock says.
-    stage.world.pass_ms(START_MS - 1)
+    stage.world.pass_ms(START_DEADLINE_MS - 1)
     stage.beat(worker)
     stage.world.pass_ms(1)
     stage.beat(worker)

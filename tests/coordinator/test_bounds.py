@@ -10,7 +10,7 @@ from support.world import World
 from agentq.coordinator.errors import NotNow, Refused
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.stats import QueueStatsReader
+from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.schedules.cron import ScheduleRule
 from agentq.coordinator.sessions.verbs import Sessions
 from agentq.coordinator.storage.scripts import ScriptSet
@@ -96,7 +96,9 @@ def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others
     make_world: Callable[..., World],
 ) -> None:
     """Whoever has it. What it made and is gone counts no more; what is there already is changed and used as before."""
-    world = make_world(scripts=ScriptSet(bounds={"QUEUES": 6, "SESSIONS": 6, "SCHEDULES": 6, "MAKES_A_CALL": 2}))
+    world = make_world(
+        scripts=ScriptSet(bounds={"QUEUES": 6, "SESSIONS": 6, "SCHEDULES": 6, "TOKEN_ITEMS_PER_CALL": 2})
+    )
     sessions, schedules, hour = Sessions(world.store), world.schedules, ScheduleRule(every_ms=3_600_000)
     makers: dict[str, Callable[[str], object]] = {
         "queues": lambda name: world.submit(queue=name),
@@ -125,7 +127,7 @@ def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others
 def test_queues_are_told_in_pages_by_their_names(world: World) -> None:
     for queue in ("c", "a", "b"):
         world.submit(queue=queue)
-    overview = QueueStatsReader(world.store)
+    overview = Queues(world.store)
 
     first = overview.page(2)
     rest = overview.page(2, first.cursor)
@@ -133,8 +135,8 @@ def test_queues_are_told_in_pages_by_their_names(world: World) -> None:
     assert [each.queue for each in first.queues] == ["a", "b"]
     assert ([each.queue for each in rest.queues], rest.cursor) == (["c"], None)
     assert [each.queue for each in overview.page(2, None, ("c", "nobody")).queues] == ["c"]
-    assert overview.queue("nobody") is None
-    found = overview.queue("a")
+    assert overview.get("nobody") is None
+    found = overview.get("a")
     assert found is not None
     assert (found.counts, found.oldest_ms is not None) == ({State.PENDING: 1}, True)
 

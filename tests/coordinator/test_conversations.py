@@ -164,7 +164,7 @@ def test_however_an_attempt_ends_the_next_one_goes_to_the_host(
     else:
         world.queue.fail(held, EXIT, delay_ms=0)
     if way == "limit":
-        world.flow.shut("repo", world.now_ms + 10)
+        world.limits.shut("repo", world.now_ms + 10)
         world.tick()
         assert lease(world, "w3", host="alpha").claim(1) == []
         assert world.get(run).reason == "limit repo"

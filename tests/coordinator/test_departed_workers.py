@@ -7,7 +7,7 @@ from support.world import START_MS, World
 from agentq.coordinator.bounds import WORKER_RECORD_MS
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome
-from agentq.coordinator.public_json import list_recent_workers, worker_json
+from agentq.coordinator.public_json.workers import list_recent_workers, worker_json
 from agentq.coordinator.workers.lease import replace_worker
 
 

@@ -54,8 +54,8 @@ def test_nobody_is_there_at_all_and_no_label_is_suggested_that_nobody_can_give(w
 def test_all_accounts_of_the_agent_are_at_their_limits(world: World) -> None:
     world.worker("w1", labels={"agent.claude": "shut"})
     until_ms = world.now_ms + 3_600_000
-    world.flow.shut(account_limit_key("claude", "work"), until_ms, "the weekly limit")
-    world.flow.shut(account_limit_key("codex", "work"), until_ms, "another agent")
+    world.limits.shut(account_limit_key("claude", "work"), until_ms, "the weekly limit")
+    world.limits.shut(account_limit_key("codex", "work"), until_ms, "another agent")
     run = world.submit(**AN_AGENT)
 
     assert why(world, run)[:4] == [

@@ -7,7 +7,7 @@ from support.world import World
 
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.durations import format_iso
-from agentq.coordinator.queues.controls import LimitRate
+from agentq.coordinator.queues.limits import LimitRate
 
 
 def why(world: World, run: str) -> list[str]:
@@ -18,7 +18,7 @@ def why(world: World, run: str) -> list[str]:
 
 
 def test_a_limit_is_taken_and_who_has_it_and_who_is_before_it(world: World) -> None:
-    world.flow.limit("repo:acme", most=2)
+    world.limits.set("repo:acme", most=2)
     holders = [world.submit(limits={"repo:acme": 1}) for _ in range(2)]
     world.worker("w1").claim(2)
     world.pass_ms(1)
@@ -30,7 +30,7 @@ def test_a_limit_is_taken_and_who_has_it_and_who_is_before_it(world: World) -> N
 
 
 def test_a_gate_is_shut(world: World) -> None:
-    world.flow.shut("account:a", world.now_ms + 3_600_000, "usage limit")
+    world.limits.shut("account:a", world.now_ms + 3_600_000, "usage limit")
     run = world.submit(limits={"account:a": 1})
 
     until = format_iso(world.now_ms + 3_600_000)
@@ -38,7 +38,7 @@ def test_a_gate_is_shut(world: World) -> None:
 
 
 def test_a_rate_is_used_up(world: World) -> None:
-    world.flow.limit("tokens", rate=LimitRate(units=100, per_ms=60_000, burst=100))
+    world.limits.set("tokens", rate=LimitRate(units=100, per_ms=60_000, burst=100))
     world.submit(limits={"tokens": 80})
     world.worker("w1").claim(1)
     run = world.submit(limits={"tokens": 50})
@@ -52,7 +52,7 @@ def test_a_rate_is_used_up(world: World) -> None:
 @pytest.mark.parametrize(("name", "said"), [("default", "Its queue, default, is"), ("*", "Every queue is")])
 def test_a_queue_is_paused(world: World, name: str, said: str) -> None:
     run = world.submit()
-    world.flow.pause(name, "the disk is full")
+    world.queues.pause(name, "the disk is full")
     world.pass_ms(5_000)
 
     since = format_iso(world.now_ms - 5_000)

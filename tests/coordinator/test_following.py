@@ -10,7 +10,7 @@ from support.logs import FULL, NEVER_MS, Follower, read, say
 from support.servers import Server, until
 from support.world import World
 
-from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_A_CALL
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_PER_CALL
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.spec import Outcome, RetryPolicy
 from agentq.coordinator.runs.logs import Logs
@@ -21,9 +21,9 @@ EXIT = Outcome.model_validate({"class": "exit", "exit_code": 1})
 
 def test_reading_goes_on_after_any_entry(world: World) -> None:
     claim = world.held()
-    say(world, claim, 1, *(f"{number}\n" for number in range(LOG_CHUNKS_A_CALL)))
+    say(world, claim, 1, *(f"{number}\n" for number in range(LOG_CHUNKS_PER_CALL)))
     entries = read(world, claim.id)
-    assert len(entries) == LOG_CHUNKS_A_CALL
+    assert len(entries) == LOG_CHUNKS_PER_CALL
 
     for place in (0, 1, 499, 500, 501, 999):
         assert read(world, claim.id, entries[place].id) == entries[place + 1 :]
@@ -197,11 +197,11 @@ def test_redis_7_keeps_logs_as_well(redis7: Server) -> None:
     say(world, claim, 1, "one\n")
     say(world, claim, 1, "one\n")
     follower.hears("one\n")
-    world.queue.log(claim, 2, [FULL] * LOG_CHUNKS_A_CALL)
+    world.queue.log(claim, 2, [FULL] * LOG_CHUNKS_PER_CALL)
     world.queue.finish([(claim, Outcome())])
 
     assert "".join(follower.ends()[-LOG_BYTES // LOG_CHUNK_CHARACTERS :]) == "x" * LOG_BYTES
     assert read(world, claim.id)[0].text.startswith(
-        f"{4 + LOG_CHUNKS_A_CALL * len(FULL.text) - LOG_BYTES} bytes are missing here"
+        f"{4 + LOG_CHUNKS_PER_CALL * len(FULL.text) - LOG_BYTES} bytes are missing here"
     )
     world.check()

@@ -10,7 +10,7 @@ from support.concurrency import running
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.bounds import ARGUMENTS_BYTES, EVENTS_AN_ENTRY, UNBEGUN
+from agentq.coordinator.bounds import ARGUMENTS_BYTES, EVENTS_PER_ENTRY, LOSSES_BEFORE_START
 from agentq.coordinator.errors import Fenced, Invalid, NotFound
 from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
 from agentq.coordinator.model.ids import new_run_id
@@ -222,7 +222,7 @@ def test_a_claim_sent_along_with_a_blocking_read_takes_what_that_brings(world: W
 
 
 def test_what_happens_to_many_at_once_is_told_of_each_in_order_and_can_be_followed_from_any(world: World) -> None:
-    many = 3 * EVENTS_AN_ENTRY + 1
+    many = 3 * EVENTS_PER_ENTRY + 1
     ids = [receipt.id for receipt in FunctionSubmitter(world.queue, CALL).submit_many(["[1]"] * many)]
     events = PartitionEvents(world.store)
 
@@ -232,7 +232,7 @@ def test_what_happens_to_many_at_once_is_told_of_each_in_order_and_can_be_follow
     assert int(world.store.connection.command("XLEN", events.key)) == 4
     assert len({event.id for event in told}) == many
     assert {event.at_ms for event in told} == {int(event.id.partition("-")[0]) for event in told}
-    for place in (0, 1, EVENTS_AN_ENTRY - 1, EVENTS_AN_ENTRY, many - 2):
+    for place in (0, 1, EVENTS_PER_ENTRY - 1, EVENTS_PER_ENTRY, many - 2):
         assert [event.run for event in events.replay(told[place].id)] == ids[place + 1 :]
         assert events.follow(told[place].id, 10)[0].run == ids[place + 1]
     assert events.last_id() == told[-1].id
@@ -284,7 +284,7 @@ def test_a_call_that_was_not_said_to_have_begun_goes_on_at_once_at_no_cost_to_it
 
 def test_a_call_that_ends_every_worker_before_it_is_said_to_have_begun_ends_too(world: World) -> None:
     run, worker = call(world), world.worker("w")
-    for _ in range(UNBEGUN + 1):
+    for _ in range(LOSSES_BEFORE_START + 1):
         assert [claim.id for claim in worker.claim(0, 1)] == [run]
         worker = lost(world, worker, "reaped")
 

@@ -10,7 +10,7 @@ from support.lossy_proxy import Proxy
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_A_CALL, LOG_ENTRIES
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_PER_CALL, LOG_ENTRIES
 from agentq.coordinator.errors import Fenced, Invalid, NotFound, TryLater, WrongState
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.spec import Outcome
@@ -30,7 +30,7 @@ def test_both_streams_are_kept_apart_and_in_order(world: World) -> None:
     world.queue.log(claim, 2, [LogChunk("out", "ä\n"), LogChunk("note", "that was all\n")])
 
     entries = read(world, claim.id)
-    assert [(entry.stream, entry.text, entry.at) for entry in entries] == [
+    assert [(entry.stream, entry.text, entry.from_byte) for entry in entries] == [
         ("out", "a\n", 0),
         ("err", "b\n", 2),
         ("out", "ä\n", 4),
@@ -124,8 +124,8 @@ def test_what_is_too_large_is_refused_at_the_door(world: World) -> None:
     with world.unchanged():
         with pytest.raises(Invalid, match=f"not {LOG_CHUNK_CHARACTERS + 1}"):
             say(world, claim, 1, "x" * (LOG_CHUNK_CHARACTERS + 1))
-        with pytest.raises(Invalid, match=f"not {LOG_CHUNKS_A_CALL + 1}"):
-            say(world, claim, 1, *["x"] * (LOG_CHUNKS_A_CALL + 1))
+        with pytest.raises(Invalid, match=f"not {LOG_CHUNKS_PER_CALL + 1}"):
+            say(world, claim, 1, *["x"] * (LOG_CHUNKS_PER_CALL + 1))
 
 
 def test_a_full_server_takes_no_output_but_lets_the_run_finish(durable: Server) -> None:
@@ -171,8 +171,8 @@ def test_the_log_keeps_the_newest_bytes_and_says_how_many_are_missing(world: Wor
 def test_the_log_is_capped_in_entries_too(world: World) -> None:
     claim = world.held()
     lines = [f"{number}\n" for number in range(LOG_ENTRIES + 500)]
-    for number, at in enumerate(range(0, len(lines), LOG_CHUNKS_A_CALL), 1):
-        say(world, claim, number, *lines[at : at + LOG_CHUNKS_A_CALL])
+    for number, at in enumerate(range(0, len(lines), LOG_CHUNKS_PER_CALL), 1):
+        say(world, claim, number, *lines[at : at + LOG_CHUNKS_PER_CALL])
 
     note, *kept = texts(world, claim.id)
     assert kept == lines[500:]
@@ -182,7 +182,7 @@ def test_the_log_is_capped_in_entries_too(world: World) -> None:
 def test_tiny_entries_make_room_for_large_ones(world: World) -> None:
     """A thousand entries that go at once are more than one look at the oldest of them takes."""
     claim = world.held()
-    say(world, claim, 1, *["x"] * LOG_CHUNKS_A_CALL)
+    say(world, claim, 1, *["x"] * LOG_CHUNKS_PER_CALL)
     world.queue.log(claim, 2, [FULL] * (LOG_BYTES // LOG_CHUNK_CHARACTERS))
 
     assert len(read(world, claim.id)) == 1 + LOG_BYTES // LOG_CHUNK_CHARACTERS
@@ -192,7 +192,7 @@ def test_a_reader_that_was_overtaken_by_the_cap_is_told(world: World) -> None:
     claim = world.held()
     say(world, claim, 1, "seen\n", "not seen\n")
     seen = read(world, claim.id)[0].id
-    world.queue.log(claim, 2, [FULL] * LOG_CHUNKS_A_CALL)
+    world.queue.log(claim, 2, [FULL] * LOG_CHUNKS_PER_CALL)
 
     note = read(world, claim.id, seen)[0]
 
@@ -207,10 +207,10 @@ def test_a_follower_that_was_overtaken_by_the_cap_is_told_how_much_it_missed(wor
     assert next(entries).text == "seen\n"
 
     for number in (2, 3):
-        world.queue.log(claim, number, [FULL] * LOG_CHUNKS_A_CALL)
+        world.queue.log(claim, number, [FULL] * LOG_CHUNKS_PER_CALL)
     world.queue.finish([(claim, Outcome())])
 
-    missing = 2 * LOG_CHUNKS_A_CALL * LOG_CHUNK_CHARACTERS - LOG_BYTES
+    missing = 2 * LOG_CHUNKS_PER_CALL * LOG_CHUNK_CHARACTERS - LOG_BYTES
     note, *rest = entries
     assert note.text.startswith(f"{missing} bytes are missing here")
     assert "".join(entry.text for entry in rest) == "x" * LOG_BYTES

@@ -111,7 +111,7 @@ def test_an_agent_of_a_nearby_file_is_not_known_and_a_built_in_one_stays_as_it_i
     (project / "agents").mkdir()
     (project / "agents" / "codex.toml").write_text('command = "./.tools/codex"\n')
 
-    found = ProfileRegistry.found(home(project), project)
+    found = ProfileRegistry.load(home(project), project)
 
     assert found.get("claude").command == "claude"
     assert found.get("codex").command == "codex"
@@ -128,7 +128,7 @@ def test_the_systems_file_may_set_everything_and_counts_least(project: Path, mon
     found = load_settings({}, home(project), project)
 
     assert (found.settings.url, found.settings.lease_ms, found.ignored) == ("redis://system", 50_000, ())
-    assert ProfileRegistry.found(home(project), project).get("claude").title == "of the system"
+    assert ProfileRegistry.load(home(project), project).get("claude").title == "of the system"
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_a_worker_that_is_lost_in_one_partition_keeps_what_it_has_in_the_others(
 
     assert sorted(lease.register()) == sorted((claims[place].id, claims[place].fence) for place in (0, 2))
     assert world.states(runs) == ["claimed", "pending", "claimed"]
-    assert lease.heartbeat(list(claims.values())).disowned == [claims[1]]
+    assert lease.heartbeat(list(claims.values())).fenced_claims == [claims[1]]
     assert [claim.id for claim in lease.claim(5)] == [runs[1]]
 
 

@@ -10,7 +10,7 @@ from support.concurrency import Crowd, outcome_of
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.bounds import CRASHES, START_MS
+from agentq.coordinator.bounds import CRASHES, START_DEADLINE_MS
 from agentq.coordinator.duties.ticker import Ticker
 from agentq.coordinator.errors import Duplicate, Evicted, Fenced
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
@@ -28,12 +28,12 @@ def a_later_moment(world: World, than_ms: int) -> bool:
 
 def keep_alive(world: World, lease: WorkerLease, held: list[Claim], milliseconds: int) -> list[Claim]:
     """Let time pass while a worker sends its heartbeats; returns what it was told that it no longer has."""
-    end, disowned = world.now_ms + milliseconds, []
+    end, fenced_claims = world.now_ms + milliseconds, []
     while world.now_ms < end:
         world.pass_ms(min(world.settings.heartbeat_ms, end - world.now_ms))
-        disowned += lease.heartbeat(held).disowned
-        held = [claim for claim in held if claim not in disowned]
-    return disowned
+        fenced_claims += lease.heartbeat(held).fenced_claims
+        held = [claim for claim in held if claim not in fenced_claims]
+    return fenced_claims
 
 
 def to_the_boundary(world: World) -> None:
@@ -55,10 +55,10 @@ def test_every_attempt_has_a_deadline_of_its_own_to_start(world: World) -> None:
         (claim,) = lease.claim(1)
         assert world.get(run).attempt == attempt
 
-        assert keep_alive(world, lease, [claim], START_MS - 1) == []
+        assert keep_alive(world, lease, [claim], START_DEADLINE_MS - 1) == []
         assert world.state(run) == "claimed"
         world.pass_ms(1)
-        assert lease.heartbeat([claim]).disowned == [claim]
+        assert lease.heartbeat([claim]).fenced_claims == [claim]
         world.pass_ms(300_000)
 
     ended = world.get(run)
@@ -73,7 +73,7 @@ def test_a_run_that_has_started_is_never_taken_from_a_worker_that_is_alive(world
     (claim,) = lease.claim(1)
     world.queue.start([claim])
 
-    assert keep_alive(world, lease, [claim], 3 * START_MS) == []
+    assert keep_alive(world, lease, [claim], 3 * START_DEADLINE_MS) == []
 
     assert world.state(run) == "running"
 
@@ -235,8 +235,8 @@ def test_nothing_from_an_earlier_life_of_a_worker_is_accepted(world: World) -> N
             with pytest.raises(Fenced):
                 world.queue.release(claim)
 
-    assert lease.heartbeat([*old, *new]).disowned == old, "though by their ids these are its own again"
-    assert lease.heartbeat([*new, *old]).disowned == old
+    assert lease.heartbeat([*old, *new]).fenced_claims == old, "though by their ids these are its own again"
+    assert lease.heartbeat([*new, *old]).fenced_claims == old
     assert keep_alive(world, lease, new, world.settings.forget_ms) == []
     assert world.queue.finish([(claim, Outcome()) for claim in new]) == [None] * 3
 

@@ -40,7 +40,7 @@ def test_a_wake_on_the_way_to_sleep_makes_one_new_attempt_and_only_after_the_old
 
     (again,) = other.claim(5)
     assert (again.id, world.get(claim.id).attempt) == (claim.id, 2)
-    assert world.event_names(claim.id) == ["submitted", "claimed", "started", "wanted", "woken", "claimed"]
+    assert world.event_names(claim.id) == ["submitted", "claimed", "started", "wake_requested", "woken", "claimed"]
 
 
 @pytest.mark.full("takes 2 s")

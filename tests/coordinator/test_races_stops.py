@@ -8,7 +8,7 @@ import pytest
 from support.concurrency import Crowd, outcome_of
 from support.world import World
 
-from agentq.coordinator.bounds import STOP_MS
+from agentq.coordinator.bounds import STOP_DEADLINE_MS
 from agentq.coordinator.errors import Draining, Fenced, NotFound, Stopping
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
 from agentq.coordinator.model.spec import Outcome
@@ -31,16 +31,16 @@ def test_a_second_cancel_orders_nothing_and_moves_no_deadline(world: World) -> N
     run, lease = world.submit(), world.worker("w1")
     (claim,) = lease.claim(1)
     world.queue.cancel(run)
-    deadline = world.now_ms + STOP_MS
+    deadline = world.now_ms + STOP_DEADLINE_MS
 
     for _ in range(3):
-        world.pass_ms(STOP_MS // 4)
+        world.pass_ms(STOP_DEADLINE_MS // 4)
         assert world.queue.cancel(run) is State.CLAIMED
         assert world.get(run).stop_at_ms == deadline
         lease.heartbeat([claim])
 
     assert orders(lease, "stop", [claim]) == [run]
-    world.pass_ms(STOP_MS // 4)
+    world.pass_ms(STOP_DEADLINE_MS // 4)
     world.tick()
     assert world.state(run) == "cancelled"
 

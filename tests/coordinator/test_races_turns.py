@@ -135,7 +135,7 @@ def test_a_turn_in_place_of_another_stands_at_the_end(world: World) -> None:
 
 
 def test_a_turn_that_a_limit_does_not_let_in_keeps_its_place_until_it_is_cancelled(world: World) -> None:
-    world.flow.limit("repo", most=0)
+    world.limits.set("repo", most=0)
     blocked = turn(world, limits={"repo": 1})
     assert (world.state(blocked), world.get(blocked).reason) == ("blocked", "limit repo")
     waiting = turn(world)

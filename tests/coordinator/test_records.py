@@ -228,13 +228,13 @@ def test_a_damaged_run_is_one_entry_of_a_list_and_says_so(world: World) -> None:
 
 def test_a_damaged_limit_is_one_entry_of_a_list_and_says_so(world: World) -> None:
     for key in ("a", "b"):
-        world.flow.limit(key, most=1)
+        world.limits.set(key, most=1)
     world.store.connection.command("HSET", world.store.key(0, "limit", "a"), "max", "many")
 
-    assert [(each.key, each.max, "damaged" in each.shut_why) for each in world.flow.limits()] == [
+    assert [(each.key, each.max, "damaged" in each.shut_why) for each in world.limits.all()] == [
         ("a", None, True), ("b", 1, False)
     ]  # fmt: skip
-    world.flow.unlimit("a")
+    world.limits.remove("a")
 
 
 @pytest.mark.parametrize(

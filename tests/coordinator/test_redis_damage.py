@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.world import World
 
-from agentq.coordinator.bounds import INSPECT_A_CALL, SETTLE_A_CALL
+from agentq.coordinator.bounds import DEPENDENTS_PER_CALL, INSPECT_PER_CALL
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import Outcome
@@ -200,7 +200,7 @@ def test_dependents_that_are_told_after_their_parent_was_deleted_do_not_stop_the
 
     left = Counter(world.states(children))
     assert set(left) == {"pending", "skipped"}
-    assert left["pending"] == SETTLE_A_CALL, "those that were told before"
+    assert left["pending"] == DEPENDENTS_PER_CALL, "those that were told before"
     world.tidy()
 
 
@@ -256,7 +256,7 @@ def test_what_a_worker_held_goes_on_when_the_list_of_it_was_deleted(world: World
     world.tidy()
 
     assert world.state(run) == "pending"
-    assert lease.heartbeat([claim]).disowned == [claim]
+    assert lease.heartbeat([claim]).fenced_claims == [claim]
 
 
 def test_a_worker_whose_record_was_deleted_registers_again_when_its_lease_is_over(world: World) -> None:
@@ -318,7 +318,7 @@ def test_indexes_of_all_queues_that_are_gone_or_wrong_are_made_again(world: Worl
 
 def test_a_namespace_of_an_earlier_version_has_its_indexes_after_one_look(world: World) -> None:
     """Also where processes of this version have made some entries of them already."""
-    runs = {world.submit(queue="old") for _ in range(INSPECT_A_CALL + 10)}
+    runs = {world.submit(queue="old") for _ in range(INSPECT_PER_CALL + 10)}
     command(world, "DEL", key(world, "states", "pending"))
     runs.add(world.submit(queue="new"))
 

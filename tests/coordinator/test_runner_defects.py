@@ -184,7 +184,7 @@ def test_a_restart_of_the_coordinator_is_noticed_by_nobody(world: World) -> None
     reaper = Reaper(store, world.settings, server="server-1")
 
     assert reaper.reap(0).lost == []
-    assert lease.heartbeat([claim]).disowned == []
+    assert lease.heartbeat([claim]).fenced_claims == []
     assert RunVerbs(store).start([claim]) == [None]
     assert RunVerbs(store).finish([(claim, Outcome())]) == [None]
     assert [again.id for again in lease.claim(5)] == [waiting]

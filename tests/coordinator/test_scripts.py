@@ -130,7 +130,7 @@ def test_a_script_that_python_calls_with_other_arguments_is_refused_at_import() 
     for arguments, rows in (("worker epoch nonce", "lane"), ("worker epoch nonce count calls fresh", ""), ("", "lane")):
         with pytest.raises(
             TypeError,
-            match=r"lua/worker/claim.lua takes \('worker', 'epoch', 'nonce', 'count', 'calls', 'fresh'\) \('lane',\)",
+            match=r"claim.lua takes \('worker', 'epoch', 'nonce', 'count', 'calls', 'with_read'\) \('lane',\)",
         ):
             LuaScript("worker/claim", arguments, rows)
 

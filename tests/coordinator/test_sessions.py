@@ -8,7 +8,7 @@ from support.repeating_connection import Repeating
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator.bounds import KEEP_MS, SWEEP_A_CALL
+from agentq.coordinator.bounds import KEEP_MS, SWEEP_PER_CALL
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, TryLater, WrongState
 from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.ids import new_run_id
@@ -224,7 +224,7 @@ def test_a_schedule_of_turns_notes_that_their_session_is_not_there(world: World)
 def test_no_turn_can_wait_for_one_that_stands_behind_it(world: World) -> None:
     """Also when the submit is in several calls, and names a turn that was submitted, or began again, in between."""
     parent = world.submit(queue="other")
-    words = {"open": True, "after": [parent], "turn": "claude", "session": "chat"}
+    words = {"open": True, "after": [parent], "agent": "claude", "session": "chat"}
     old = turn(world)
     world.queue.cancel(old)
     made = submit_open(world, words)
@@ -266,7 +266,7 @@ def test_a_session_that_is_closed_at_once_cancels_its_line_and_stops_what_runs(
     world: World, sessions: Sessions
 ) -> None:
     worker = lease(world)
-    ids = [turn(world) for _ in range(SWEEP_A_CALL + 2)]
+    ids = [turn(world) for _ in range(SWEEP_PER_CALL + 2)]
     held = claim(worker)
 
     sessions.close("chat", cancel=True)

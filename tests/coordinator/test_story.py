@@ -19,7 +19,7 @@ def entries(*pieces: tuple[str, str], attempt: int = 1, at: int = 0) -> list[Run
     for place, (stream, text) in enumerate(pieces):
         found.append(
             RunLogEntry.model_validate(
-                {"id": f"1-{place}", "attempt": attempt, "stream": stream, "text": text, "at": at}
+                {"id": f"1-{place}", "attempt": attempt, "stream": stream, "text": text, "from_byte": at}
             )
         )
         at += len(text.encode())

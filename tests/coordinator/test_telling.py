@@ -59,7 +59,7 @@ def test_one_has_it_in_hand_and_another_goes_on_when_it_is_not_heard_of(world: W
     assert hooks.deliveries("hook") == []
     second.attempted(told, YES, "op-2")
     assert isinstance(first.undertake("9-9"), int)
-    assert hooks.get("hook").at == told.at
+    assert hooks.get("hook").positions == told.at
     second.lay_down()
     assert in_hand(first).at == told.at
 
@@ -81,7 +81,7 @@ def test_what_is_sent_twice_is_done_once(world: World, hooks: Webhooks) -> None:
     for _ in range(2):
         told.attempted(asked, YES, "op-3")
     assert (len(hooks.deliveries("hook")), hooks.get("hook").again) == (2, 0)
-    assert hooks.get("hook").at == STREAM_START, "what is asked for moves no place"
+    assert hooks.get("hook").positions == STREAM_START, "what is asked for moves no place"
     secret, other = "whsec_" + "a" * 32, "whsec_" + "b" * 32
     for each in (secret, secret):
         assert hooks.add("own", URL, EventFilter(), secret=each, operation="op-4")[1] == secret

@@ -8,10 +8,11 @@ import pytest
 from planning.conftest import SITE, Plan
 from support.world import World
 
+from agentq.coordinator.plans.source import parse_source
 from agentq.coordinator.plans.verbs import OnFailedPolicy, Plans, TaskSubmission
 from agentq.planning.convert.plan_export import ExportedTask, export_plan
 from agentq.planning.convert.plan_text import format_plan
-from agentq.planning.submit import build_header, complete_plan, read_header, read_source, submit_plan
+from agentq.planning.submit import build_header, submit_plan
 
 TEXT = """
 max_parallel: 2
@@ -49,7 +50,7 @@ def test_a_plan_that_was_cut_is_completed_without_its_file(world: World, plan: P
     plans = Plans(world.queue)
     before = plans.get("plan-1")
 
-    complete_plan(plans, "plan-1")
+    plans.complete("plan-1")
 
     after = plans.get("plan-1")
     assert (before.state, before.tasks, after.state, after.tasks) == ("open", tasks_left, "running", 4)
@@ -60,10 +61,12 @@ def test_what_is_kept_of_a_plan_is_what_was_submitted(world: World, plan: Plan) 
     compiled = plan(TEXT, site=SITE)
     plans = Plans(world.queue)
     submit_plan(plans, "plan-1", build_header(compiled, file="/plan.yaml"), compiled.tasks)
-    head, tasks = read_source(plans.source("plan-1"))
+    head, tasks = parse_source(plans.source("plan-1"))
 
-    assert tuple(tasks) == compiled.tasks
-    assert head == read_header(plans, "plan-1")
+    assert [tuple(task) for task in tasks] == [(task.id, task.spec, task.needs, task.inputs) for task in compiled.tasks]
+    for task, made in zip(tasks, compiled.tasks, strict=True):
+        assert task.spec.model_fields_set == made.spec.model_fields_set, "what was said stays said"
+    assert head == plans.header("plan-1")
     assert (head.file, head.max_parallel, head.queues, head.target) == (
         "/plan.yaml",
         2,
@@ -80,7 +83,7 @@ def test_a_plan_that_somebody_else_made_has_a_head_as_well(world: World, plan: P
     plans = Plans(world.queue)
     plans.create("theirs", made, plan="theirs-1", source="what they like")
 
-    assert read_header(plans, "theirs-1").name == "theirs-1"
+    assert plans.header("theirs-1").name == "theirs-1"
 
 
 def test_an_exported_plan_compiles_to_the_same_runs(plan: Plan) -> None:

@@ -259,4 +259,4 @@ def test_after_an_outcome_that_could_not_be_written_nothing_else_is_taken_for_it
         with pytest.raises(redis.ConnectionError, match="could not be written"):
             pipeline.execute()
 
-    assert not client.is_told()
+    assert not client.is_outcome_written()

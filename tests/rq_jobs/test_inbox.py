@@ -13,7 +13,8 @@ from rq_jobs.adoption import Adoption
 from support.servers import until
 
 from agentq.coordinator.errors import Invalid, TryLater
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
+from agentq.coordinator.queues.queues import Queues
 from agentq.worker.rq.adopt import inbox as inbox_module
 from agentq.worker.rq.adopt.inbox import RqInbox
 from agentq.worker.rq.adopt.job_scheduler import RqJobScheduler
@@ -146,11 +147,11 @@ def test_while_rq_is_suspended_nothing_is_taken_in(adoption: Adoption) -> None:
 
 def test_a_queue_that_is_paused_or_drained_takes_nothing_in_and_loses_nothing(adoption: Adoption) -> None:
     adoption.queue().enqueue(errands.add, 1, 1)
-    flow = QueueControls(adoption.store)
-    for shut in (flow.pause, flow.drain):
+    queues = Queues(adoption.store)
+    for shut in (queues.pause, queues.drain):
         shut(adoption.lanes().queue)
         assert adoption.take_in() == 0
-        flow.resume(adoption.lanes().queue)
+        queues.resume(adoption.lanes().queue)
 
     assert adoption.queue().count == 1
     assert adoption.take_in() == 1
@@ -270,7 +271,7 @@ def test_our_queue_removes_and_empties_what_waits_in_the_lane(adoption: Adoption
 
 def test_our_queue_refuses_when_agentq_takes_no_new_runs(adoption: Adoption) -> None:
     queue = adoption.queue(kind=RqQueue)
-    QueueControls(adoption.store).drain(adoption.lanes().queue)
+    Queues(adoption.store).drain(adoption.lanes().queue)
 
     with pytest.raises(TryLater, match="is drained"):
         queue.push_job_id("job")
@@ -335,7 +336,7 @@ def test_what_a_dead_worker_had_begun_goes_back_as_queued(adoption: Adoption) ->
 
 
 def test_jobs_that_wait_for_room_under_a_limit_go_back_too(adoption: Adoption) -> None:
-    QueueControls(adoption.store).limit(f"queue:{adoption.lanes().queue}", most=1)
+    Limits(adoption.store).set(f"queue:{adoption.lanes().queue}", most=1)
     jobs = [adoption.queue().enqueue(errands.add, number, 0) for number in range(3)]
     adoption.take_in()
     assert adoption.lanes().waiting() == 3

@@ -16,7 +16,7 @@ from sdk.ways import BESIDE, BOTH_WAYS, beside
 from support.http_servers import Serving
 from support.servers import Server
 
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.queues import Queues
 from agentq.sdk import Client, connect, set_default_client
 from agentq.testing import Worker
 
@@ -59,7 +59,7 @@ def client(valkey: Server, way: str, request: pytest.FixtureRequest) -> Iterator
         del BESIDE[opened]
         if way == "http":
             # The namespace is that of all tests, and what this one left would keep the next one's worker busy.
-            QueueControls(direct.queue.store).purge("default", "the test is over")
+            Queues(direct.queue.store).purge("default", "the test is over")
         set_default_client(before)
 
 

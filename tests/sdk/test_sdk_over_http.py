@@ -112,7 +112,11 @@ def test_a_log_is_followed_while_it_grows(coordinator: Serving) -> None:
         assert [next(entries).text for _ in range(2)] == ["two\n", "three\n"]
         coordinator.queue.finish([(claim, Outcome(exit_code=0))])
         assert list(entries) == []
-        assert [(each.stream, each.at) for each in client.run(run).logs()] == [("out", 0), ("err", 4), ("out", 8)]
+        assert [(each.stream, each.from_byte) for each in client.run(run).logs()] == [
+            ("out", 0),
+            ("err", 4),
+            ("out", 8),
+        ]
         assert [each.text for each in client.run(run).logs(follow=True)] == ["one\n", "two\n", "three\n"]
     worker.deregister()
 

@@ -15,7 +15,7 @@ from support.servers import Server
 
 from agentq.coordinator.errors import Invalid, TryLater
 from agentq.coordinator.model.ids import partition_of
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.sdk import Client, PartlyRefused, Run, RunFailed, connect, gather
 
@@ -120,7 +120,7 @@ def test_an_option_of_another_type_is_refused(options: dict[str, Any], message: 
 
 
 def test_a_refusal_of_the_server_is_raised(client: Client) -> None:
-    QueueControls(beside(client).queue.store).drain("shut")
+    Queues(beside(client).queue.store).drain("shut")
     task = works.double.options(queue="shut")
 
     with pytest.raises(TryLater):

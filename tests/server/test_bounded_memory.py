@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from support.world import World
 
 from agentq.coordinator.config.server_settings import ServerSettings
-from agentq.coordinator.public_json import run_entry_json
+from agentq.coordinator.public_json.runs import run_entry_json
 from agentq.dialects.agent_orchestrator import run_translation
 from agentq.server.http.middleware import SMALL_BODY_BYTES, RequestMiddleware
 

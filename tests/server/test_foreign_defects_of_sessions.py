@@ -16,7 +16,7 @@ from support.http_servers import Serving
 from support.servers import until
 
 from agentq.coordinator.bounds import PROMPT_BYTES
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.queues import Queues
 
 
 @pytest.fixture(scope="module")
@@ -267,14 +267,14 @@ def asking(agent: str) -> dict[str, Any]:
 
 
 def test_what_is_refused_at_the_last_moment_leaves_no_session(serving: Serving, parties: Parties) -> None:
-    client, flow = parties.client(), QueueControls(serving.store)
+    client, queues = parties.client(), Queues(serving.store)
     hook = {"on_run_finish": {"type": "agent", "agent_name": "nobody"}}
     client.http.delete("/agents/hooked")
     assert client.http.post("/agents", json={"name": "hooked", "hooks": hook}).status_code == 201
     body = {"type": "start_session", "session_name": "once", "prompt": "x"}
     assert client.http.post("/runs", json={**body, "agent_name": "hooked"}).status_code == 400
     client.http.delete("/agents/hooked")
-    flow.drain("shut")
+    queues.drain("shut")
     assert client.http.post("/runs", json={**body, "queue": "shut"}).status_code in (409, 503)
 
     assert client.session("once") == "not_existent"

@@ -10,7 +10,7 @@ from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.errors import NotAllowed, NotFound
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.schedules.verbs import Schedules
 from agentq.coordinator.security.token_revocation import revoke_token_tree
@@ -153,7 +153,7 @@ def test_what_a_token_left_that_was_revoked_before_is_ended_by_its_id(guarded: S
 def test_a_result_that_a_token_may_not_read_is_not_handed_to_its_run(guarded: Serving, written_by: str) -> None:
     """It was checked at the submit; the run may be moved afterwards, and what another version wrote was not checked."""
     inner, secret = f"inner-{written_by[:2]}", f"secret-{written_by[:2]}"
-    token, flow = guarded.token("submit", "read", queues=[inner, "shared"]), QueueControls(guarded.store)
+    token, queues = guarded.token("submit", "read", queues=[inner, "shared"]), Queues(guarded.store)
     named = guarded.submit(queue="shared")
     call = {"kind": "function", "function": "shop:tax", "queue": inner, "args": [{"$run": named}]}
     if written_by == "this version":
@@ -168,13 +168,13 @@ def test_a_result_that_a_token_may_not_read_is_not_handed_to_its_run(guarded: Se
     with guarded.client(guarded.token("read")) as reader:
         assert [run.id for run in guarded.queue.given(holder, [named])] == [named]
         assert list(reader.post("/records/runs", json=asked).json()["runs"]) == [named]
-        flow.move("shared", secret)
+        queues.move("shared", secret)
         with pytest.raises(NotAllowed, match=f"{named} is in the queue {secret}"):
             guarded.queue.given(holder, [named])
         told = reader.post("/records/runs", json=asked).json()
         assert (told["runs"], told["refused"][named]["status"]) == ({}, 403)
         assert list(reader.post("/records/runs", json={"ids": [named]}).json()["runs"]) == [named]
     # Whoever moves both of them together has said that they belong together.
-    flow.move(inner, secret)
+    queues.move(inner, secret)
     assert [run.id for run in guarded.queue.given(holder, [named])] == [named]
-    flow.move(secret, "shared")
+    queues.move(secret, "shared")

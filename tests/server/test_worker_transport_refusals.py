@@ -14,10 +14,10 @@ from support.servers import Server, until
 from support.worker_protocol import Peer, closed_with, everything, others_run, own_run
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from agentq.coordinator.bounds import CLAIM_A_CALL, GATE_MS_MAX
+from agentq.coordinator.bounds import CLAIM_PER_CALL, LIMIT_SHUT_MS_MAX
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.spec import Outcome, RunSpec
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.security.tokens import Tokens
 from agentq.coordinator.storage.scripts import SCRIPTS
 from agentq.coordinator.workers.lease import WorkerIdentity
@@ -72,7 +72,7 @@ def test_every_script_that_shows_a_fence_is_a_workers_and_every_word_of_those_is
     words = {name for each in WORKER_SCRIPTS for name in (*SCRIPTS[each].header.arguments, *SCRIPTS[each].header.rows)}
 
     assert fenced - WORKER_SCRIPTS == {"run/cancel"}, "which is said of children"
-    others = {"worker", "identity", "dice", "lease_ms", "grace_ms", "lane", "lanes", "limit"}
+    others = {"worker", "identity", "random", "lease_ms", "grace_ms", "lane", "lanes", "limit"}
     assert words - ARGUMENT_PATTERNS.keys() - ARGUMENT_CHECKS.keys() == others
 
 
@@ -246,20 +246,20 @@ def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_f
     claimed = peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 0, "", spec.lane)["reply"]
     assert claimed[2] == run
     assert peer.call("limit/block_until", key, far, "it met its limit")["reply"] == "ok"
-    shut_for_ms = (QueueControls(guarded.store).limits([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
-    assert 0 < shut_for_ms <= GATE_MS_MAX
+    shut_for_ms = (Limits(guarded.store).named([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
+    assert 0 < shut_for_ms <= LIMIT_SHUT_MS_MAX
     with guarded.client(guarded.token("read")) as client:
         assert client.get("/limits").status_code == 200
 
 
 def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Serving, peer: Peer) -> None:
-    rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
+    rows = [word for _ in range(10 * CLAIM_PER_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
     assert peer.call("worker/heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
 
     checked = WorkerPermissions(guarded.store, guarded.settings, "x").check_arguments(
         "worker/claim", ["x", "1", "n", 10**15, "9" * 16, ""]
     )
-    assert checked[3:5] == [CLAIM_A_CALL, CLAIM_A_CALL]
+    assert checked[3:5] == [CLAIM_PER_CALL, CLAIM_PER_CALL]
 
 
 def test_the_times_of_a_lease_are_the_coordinators_to_say(guarded: Serving, peer: Peer) -> None:

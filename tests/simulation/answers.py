@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.heard import Heard, door_of
+from simulation.heard import Heard, options_of
 from simulation.life import Life
 from simulation.rights import fields_beyond
 from simulation.room import Room
 
-from agentq.coordinator.bounds import GENERATIONS
+from agentq.coordinator.bounds import CHILD_DEPTH_MAX
 from agentq.coordinator.model.spec import RunSpec
 
 WORKERS_WORDS = {
@@ -70,7 +70,7 @@ class Answers(Room):
             if judge is not None:
                 judge(heard)
 
-    def answer_turn(self, door: dict[str, Any], word: str, session: str) -> None:
+    def answer_turn(self, options: dict[str, Any], word: str, session: str) -> None:
         """A turn was refused; see `talks`."""
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class Answers(Room):
         """What a run has for its children; see `talks`."""
         raise NotImplementedError
 
-    def refused_task(self, door: dict[str, Any], word: str, other: str) -> None:
+    def refused_task(self, options: dict[str, Any], word: str, other: str) -> None:
         """A task was refused; see `projects`."""
         raise NotImplementedError
 
@@ -105,65 +105,65 @@ class Answers(Room):
     def _answer_run_submit(self, heard: Heard) -> None:
         for (run, lane, spec, text), reply in zip(heard.rows, heard.reply, strict=True):
             word, _, other = reply.partition(" ")
-            door, life = door_of(text), self.runs.get(run)
-            if "fence" in door and (life is None or run in heard.changed):
-                self._judge_child(Life(run, lane, spec, door, "", None, None, open=False), reply)
+            options, life = options_of(text), self.runs.get(run)
+            if "fence" in options and (life is None or run in heard.changed):
+                self._judge_child(Life(run, lane, spec, options, "", None, None, open=False), reply)
             if word == "ok":
                 assert life is not None, f"{run} was acknowledged, and is not there"
                 assert life.spec == spec
-            elif word == "taken":
+            elif word == "id_taken":
                 assert life is not None
                 assert life.spec != spec
             elif word == "no_dependency":
-                assert other in door["after"]
+                assert other in options["after"]
                 assert other not in self.runs, f"{run} was refused, though {other} exists"
-            elif word == "orphan":
-                parent = self.runs.get(door["parent"])
-                holder = self.keys.get(door.get("dedupe", ""), "")
+            elif word == "parent_ended":
+                parent = self.runs.get(options["parent"])
+                holder = self.keys.get(options.get("dedupe_key", ""), "")
                 first = self.runs.get(holder)
                 replaced = parent is not None and first is not None and parent.id in (first.id, first.follower)
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
-            elif word in ("disowned", "deep", "beyond"):
-                assert "fence" in door, f"{run} is no attempt's child, and was refused as one: {reply}"
-            elif word in ("no_plan", "closed_plan") or ("task" in door and word == "duplicate"):
-                self.refused_task(door, word, other)
+            elif word in ("parent_fenced", "too_deep", "not_permitted"):
+                assert "fence" in options, f"{run} is no attempt's child, and was refused as one: {reply}"
+            elif word in ("no_plan", "closed_plan") or ("task" in options and word == "duplicate"):
+                self.refused_task(options, word, other)
             elif word in ("no_session", "closed_session"):
-                self.answer_turn(door, word, other)
+                self.answer_turn(options, word, other)
             elif len(heard.rows) == 1:
-                assert word == ("duplicate" if door.get("if_live") == "reject" else "exists"), reply
-                holder = self.keys.get(door["dedupe"], "")
-                taken, until = self.taken.get(door["dedupe"], ("", 0))
+                assert word == ("duplicate" if options.get("if_live") == "reject" else "exists"), reply
+                holder = self.keys.get(options["dedupe_key"], "")
+                taken, until = self.taken.get(options["dedupe_key"], ("", 0))
                 assert other == holder or (not holder and other == taken and until > heard.now), f"{run}: {reply}"
-                may_wait = door.get("if_live") in ("replace", "follow", "debounce")
+                may_wait = options.get("if_live") in ("replace", "follow", "debounce")
                 assert not holder or not may_wait or self.runs[holder].attempt, f"{other} is not replaced by {run}"
 
     def _judge_child(self, child: Life, reply: str) -> None:
         """A child that is new, and that an attempt asked for: refused, or not, by the rule for children."""
-        parent, found = self.runs.get(child.door["parent"]), list[str]()
-        if parent is None or not parent.held or parent.fence != child.door["fence"]:
-            expected = "disowned"
+        parent, found = self.runs.get(child.options["parent"]), list[str]()
+        if parent is None or not parent.held or parent.fence != child.options["fence"]:
+            expected = "parent_fenced"
         elif self._is_too_deep(parent):
-            expected = "deep"
+            expected = "too_deep"
         else:
-            kin = {life.id for life in self.runs.values() if life.door.get("parent") == parent.id}
+            kin = {life.id for life in self.runs.values() if life.options.get("parent") == parent.id}
             found = fields_beyond(self.bounds_of(parent), child.asked, kin.__contains__)
-            expected = "beyond" if found else ""
+            expected = "not_permitted" if found else ""
         word = reply.partition(" ")[0]
-        refused = word if word in ("disowned", "deep", "beyond") else ""
+        refused = word if word in ("parent_fenced", "too_deep", "not_permitted") else ""
         assert refused == expected, f"{child.id} of {parent and parent.line}: {reply}, not {expected!r} for {found}"
 
     def _is_too_deep(self, life: Life | None) -> bool:
         """Whether so many generations are above a run that it has no children."""
-        for _ in range(GENERATIONS):
-            above = life.door.get("parent") if life is not None else None
+        for _ in range(CHILD_DEPTH_MAX):
+            above = life.options.get("parent") if life is not None else None
             if above is None:
                 return False
             life = self.runs.get(above)
         return True
 
-    def reach_of(self, heard: Heard, door: dict[str, Any]) -> str:
+    def reach_of(self, heard: Heard, options: dict[str, Any]) -> str:
         """The queues whose results a new run may be given: those of who asks, and of its parent if an attempt does."""
-        parent = self.runs.get(door["parent"]) if "fence" in door else None
+        parent = self.runs.get(options["parent"]) if "fence" in options else None
         return (parent.reach if parent is not None else "") or heard.reach
 
     def readable_by(self, run: str) -> list[str]:
@@ -177,21 +177,21 @@ class Answers(Room):
             if life is None:
                 assert told == [], f"{told} of a run that is not there"
             elif queues and life.queue not in queues:
-                assert told == f"out_of_reach {life.queue}", f"{life.line} is not for {queues}: {told}"
+                assert told == f"queue_not_readable {life.queue}", f"{life.line} is not for {queues}: {told}"
             else:
                 assert dict(zip(told[::2], told[1::2], strict=True))["state"] == life.state, f"{life.line}: {told}"
 
     def take_key(self, heard: Heard, life: Life) -> None:
         """A new run takes its dedupe key, or its place behind the run that has begun and has the key."""
-        door = life.door
-        if "dedupe" not in door:
+        options = life.options
+        if "dedupe_key" not in options:
             return
-        key, mode = door["dedupe"], door.get("if_live", "return")
+        key, mode = options["dedupe_key"], options.get("if_live", "return")
         since, heard.put_off_since = heard.put_off_since, None
         life.put_off_since = (since if since is not None and mode == "debounce" else None) or heard.now
-        if "debounce_max_ms" in door and life.due_at is not None:
-            life.due_at = min(life.due_at, life.put_off_since + int(door["debounce_max_ms"]))
-        life.taken_until = heard.now + int(door["dedupe_ttl_ms"]) if "dedupe_ttl_ms" in door else 0
+        if "debounce_max_ms" in options and life.due_at is not None:
+            life.due_at = min(life.due_at, life.put_off_since + int(options["debounce_max_ms"]))
+        life.taken_until = heard.now + int(options["dedupe_ttl_ms"]) if "dedupe_ttl_ms" in options else 0
         other, until = self.taken.pop(key, ("", 0))
         free = until <= heard.now or other in heard.replaced
         assert free, f"{other} has {key} until {until}, and {life.id} took it"
@@ -199,17 +199,17 @@ class Answers(Room):
             self.keys[key] = life.id
             return
         holder = self.runs[self.keys[key]]
-        late = "debounce_max_ms" in door and heard.now >= holder.put_off_since + int(door["debounce_max_ms"])
+        late = "debounce_max_ms" in options and heard.now >= holder.put_off_since + int(options["debounce_max_ms"])
         assert mode in ("follow", "debounce"), f"{life.id} and {holder.line} both have {key}"
         assert holder.attempt or late, f"{life.id} follows {holder.line}, which it could replace"
         assert holder.follower not in self.runs or self.runs[holder.follower].ended, f"{holder.id} has two followers"
         holder.follower = life.id
         life.needs.add(holder.id)
-        life.follows = "" if holder.id in door.get("after", ()) else holder.id
+        life.follows = "" if holder.id in options.get("after", ()) else holder.id
 
     def hand_on(self, heard: Heard, life: Life) -> None:
         """A run has ended: its key goes to its follower, stays taken, or is free."""
-        key = life.door.get("dedupe", "")
+        key = life.options.get("dedupe_key", "")
         if self.keys.get(key) != life.id:
             return
         del self.keys[key]
@@ -227,22 +227,22 @@ class Answers(Room):
 
     def _answer_run_requeue(self, heard: Heard) -> None:
         life = self.runs.get(heard["id"])
-        if heard.reply == "settling" or heard.reply.startswith("halting "):
+        if heard.reply == "notifying_dependents" or heard.reply.startswith("plan_stopping "):
             assert life is not None
             assert life.ended
         elif heard.reply.startswith("duplicate "):
             assert life is not None
-            key, other = life.door["dedupe"], heard.reply.removeprefix("duplicate ")
+            key, other = life.options["dedupe_key"], heard.reply.removeprefix("duplicate ")
             assert other != life.id
             assert other == self.keys.get(key, "") or self.taken[key] > (other, heard.now), (
                 f"{life.line}: {heard.reply}"
             )
         elif heard.reply.startswith(("no_session ", "closed_session ")):
             assert life is not None
-            self.answer_turn(life.door, *heard.reply.split(" "))
+            self.answer_turn(life.options, *heard.reply.split(" "))
         elif heard.reply.startswith("ok "):
             assert life is not None
-            assert life.operation == f"requeue {heard['op']}"
+            assert life.operation == f"requeue {heard['operation']}"
             assert heard.reply == f"ok {life.state}"
         else:
             self._moved(heard, set())

@@ -95,9 +95,9 @@ class Clients:
             return
         parents = self._some_runs(3)
         run, spec = self.sim.run_id(), RunSpec(kind="command", argv=("true",), keep_ms=60_000)
-        door = json.dumps({"open": True, "keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))})
+        options = json.dumps({"open": True, "keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))})
         self.unsealed.append((run, parents))
-        self.say(lambda: self.sim.store.call("run/submit", 0, run, spec.lane, spec.to_wire(), door))
+        self.say(lambda: self.sim.store.call("run/submit", 0, run, spec.lane, spec.to_wire(), options))
 
     def seal(self) -> None:
         """The next call of such a submit, or the last; one whose client died is never made."""
@@ -192,26 +192,26 @@ class Clients:
         self.say(lambda: self.sim.sessions.close(name, cancel=cancel))
 
     def limit(self) -> None:
-        flow, chance = self.sim.flow, self.sim.chance
+        limits, chance = self.sim.limits, self.sim.chance
         key, most = chance.choice(LIMITS), chance.choice((0, 1, 1, 2, 3))
-        self.say(lambda: flow.limit(key, most=most))
+        self.say(lambda: limits.set(key, most=most))
 
     def unlimit(self) -> None:
         key = self.sim.chance.choice(LIMITS)
-        self.say(lambda: self.sim.flow.unlimit(key))
+        self.say(lambda: self.sim.limits.remove(key))
 
     def shut(self) -> None:
         key, until = self.sim.chance.choice(LIMITS), self.sim.now_ms + self.sim.chance.choice((0, 500, 5_000, 50_000))
-        self.say(lambda: self.sim.flow.shut(key, until))
+        self.say(lambda: self.sim.limits.shut(key, until))
 
     def pause(self) -> None:
         queue = self.sim.chance.choice(("default", "slow", "*"))
-        verb = self.sim.flow.pause if self.sim.chance.random() < 0.4 else self.sim.flow.resume
+        verb = self.sim.queues.pause if self.sim.chance.random() < 0.4 else self.sim.queues.resume
         self.say(lambda: verb(queue))
 
     def weigh(self) -> None:
         weight = self.sim.chance.choice((1, 0.5, 3))
-        self.say(lambda: self.sim.flow.weigh("default", "x", weight))
+        self.say(lambda: self.sim.queues.weigh("default", "x", weight))
 
     @property
     def is_crowded(self) -> bool:

@@ -123,14 +123,14 @@ class Families:
         if life is None or len(runs) >= RUNS_MOST:
             return
         spec = self._child(self.sim.model.bounds_of(life), claim.id)
-        run, door = self.sim.run_id(), spec.to_door() | {"fence": claim.fence, "most": CHILDREN}
-        words = (run, spec.lane, spec.to_wire(), json.dumps(door))
+        run, options = self.sim.run_id(), spec.to_submit_options() | {"fence": claim.fence, "max_children": CHILDREN}
+        words = (run, spec.lane, spec.to_wire(), json.dumps(options))
         self._say(self.chance.choice(TOKENS), lambda: self.sim.store.call("run/submit", 0, *words))
 
     def _may_name(self, token: tuple[str, ...], spec: RunSpec) -> bool:
         """What the server says of the runs that a submit names, which is what the model says."""
         caller = Principal(token[0], token[0], frozenset(), token[1:])
-        service = cast("ServerService", SimpleNamespace(records=self._records))
+        service = cast("ServerService", SimpleNamespace(run_queries=self._records))
         runs = self.sim.model.runs
         named = {*references(spec), *filter(None, (spec.parent,))}
         foreign = [other for other in named if other not in runs or runs[other].queue not in token[1:]]
@@ -190,7 +190,7 @@ class Families:
         """A way to name other runs, if it names any; of a child, half the time some of its parent's children."""
         if self.chance.random() >= likely:
             return {}
-        siblings = [life.id for life in self.sim.model.runs.values() if life.door.get("parent") == parent]
+        siblings = [life.id for life in self.sim.model.runs.values() if life.options.get("parent") == parent]
         runs = siblings[:2] if parent and self.chance.random() < 0.5 else self._some_runs(2)
         ways: list[dict[str, Any]] = [{"after": tuple(runs), "on_failed": "run"}]
         if what == "function":

@@ -84,12 +84,12 @@ def _healer(host: str) -> WorkerIdentity:
 
 def relent(sim: Simulator) -> None:
     """No queue stays paused, and no limit lets nobody in."""
-    for queue in sim.flow.paused():
-        sim.flow.resume(queue)
-    for limit in sim.flow.limits():
-        sim.flow.open(limit.key)
+    for queue in sim.queues.paused():
+        sim.queues.resume(queue)
+    for limit in sim.limits.all():
+        sim.limits.open(limit.key)
         if limit.max == 0:
-            sim.flow.limit(limit.key, most=1)
+            sim.limits.set(limit.key, most=1)
 
 
 def work_off(sim: Simulator, healers: Sequence[WorkerLease]) -> None:

@@ -112,14 +112,14 @@ class Heard:
     def dice_of(self, run: str) -> float:
         """The chance that a run has been given."""
         place = self.rows.index(self.row(run)) if self.script == "worker/finish_and_claim" else 0
-        return (float(self["dice"]) + place * 0.618034) % 1
+        return (float(self["random"]) + place * 0.618034) % 1
 
     def fence_of(self, run: str) -> str:
         """The fence that was shown for a run."""
         return str(self.row(run)[1] if self.rows else self["fence"])
 
 
-def door_of(text: Any) -> dict[str, Any]:
+def options_of(text: Any) -> dict[str, Any]:
     """What a submit says of a run, beyond its lane and spec."""
     return dict(json.loads(text)) if text else {}
 

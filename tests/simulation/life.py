@@ -23,7 +23,7 @@ class Life:
     id: str
     lane: str
     spec: Any
-    door: dict[str, Any]
+    options: dict[str, Any]
     state: str
     due_at: int | None
     until: int | None
@@ -93,7 +93,7 @@ class Life:
 
     def keys(self, implied: Iterable[str]) -> list[str]:
         """What it needs room under, where those limits apply that nobody names."""
-        own = self.door.get("limits", "").split()[::2]
+        own = self.options.get("limits", "").split()[::2]
         return [*own, *(key for key in implied if key in ("global", f"queue:{self.queue}"))]
 
     @property
@@ -110,11 +110,11 @@ class Life:
 
     @property
     def policy(self) -> dict[str, Any]:
-        return dict(json.loads(self.door["retry"])) if "retry" in self.door else {}
+        return dict(json.loads(self.options["retry"])) if "retry" in self.options else {}
 
     @property
     def on_failed(self) -> str:
-        return str(self.door.get("on_failed", "skip"))
+        return str(self.options.get("on_failed", "skip"))
 
     def patient(self, now: int) -> bool:
         """Whether its patience has not ended; it counts until the first attempt."""
@@ -122,7 +122,7 @@ class Life:
 
     def late(self, now: int) -> bool:
         """Whether it was claimed long ago, and has not started."""
-        return self.state == "claimed" and now - self.claimed_at >= bounds.START_MS
+        return self.state == "claimed" and now - self.claimed_at >= bounds.START_DEADLINE_MS
 
     def told(self, parent_state: str) -> None:
         """A parent has ended."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from simulation.heard import Event, Heard, arrows, door_of
+from simulation.heard import Event, Heard, arrows, options_of
 from simulation.life import Life
 from simulation.projects import Projects
 from simulation.seats import FOLLOWS
 
-from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
+from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, LOSSES_BEFORE_START, OPEN_SUBMIT_MS
 from agentq.coordinator.model.spec import is_function_lane
 
 UNHEARD = {
@@ -102,7 +102,7 @@ class Model(Projects):
         life.open = life.in_line = life.reserved = False
         life.needs.clear()
         life.ended_at = heard.now
-        life.forget_at = heard.now + life.door.get("keep_ms", KEEP_MS)
+        life.forget_at = heard.now + life.options.get("keep_ms", KEEP_MS)
         self.hand_on(heard, life)
         self.step_back(life)
         for child in self.runs.values():
@@ -130,27 +130,27 @@ class Model(Projects):
 
     def submit(self, heard: Heard, event: Event) -> None:
         run, lane, spec, text = heard.row(event.run)
-        door, due_at = door_of(text), None
-        if "delay_ms" in door or "due_at_ms" in door:
-            due_at = heard.now + door["delay_ms"] if "delay_ms" in door else door["due_at_ms"]
-        patience = OPEN_MS if "open" in door else door.get("expires_ms")
+        options, due_at = options_of(text), None
+        if "delay_ms" in options or "due_at_ms" in options:
+            due_at = heard.now + options["delay_ms"] if "delay_ms" in options else options["due_at_ms"]
+        patience = OPEN_SUBMIT_MS if "open" in options else options.get("expires_ms")
         until = None if patience is None else heard.now + patience
-        life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door, begun_at=heard.now)
-        life.reach = self.reach_of(heard, door)
-        for parent in door.get("after", ()):
+        life = Life(run, lane, spec, options, event.state, due_at, until, open="open" in options, begun_at=heard.now)
+        life.reach = self.reach_of(heard, options)
+        for parent in options.get("after", ()):
             self.wait_for(life, parent)
         self.take_key(heard, life)
-        if "turn" in door:
-            assert self.sessions[door["session"]].state == "open", f"{run} is a turn of {door['session']}"
+        if "agent" in options:
+            assert self.sessions[options["session"]].state == "open", f"{run} is a turn of {options['session']}"
             self.line_of(life).append(run)
-        waits = "after" in door or life.open or bool(life.follows) or self.is_behind(life)
+        waits = "after" in options or life.open or bool(life.follows) or self.is_behind(life)
         due_at = life.due_at
         later = due_at is not None and due_at > heard.now
         if not waits and not later:
             life.in_line = waits = event.state == "blocked"
             wrong = self.must_wait(heard, life) if not waits else not self.may_wait(heard, life)
-            assert not wrong, f"{life.line}: {door} under {self.room}"
-        assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {door}"
+            assert not wrong, f"{life.line}: {options} under {self.room}"
+        assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {options}"
         self.runs[run] = life
         self.be_born(life)
         self.join_plan(life)
@@ -240,7 +240,7 @@ class Model(Projects):
                 due_at = int(heard["due_at_ms"])
             if due_at is None:
                 spent = life.spent[life.purse("limit")]
-                due_at = heard.now + life.backoff_ms("limit", spent, float(heard["dice"]))
+                due_at = heard.now + life.backoff_ms("limit", spent, float(heard["random"]))
             again = life.pays("limit") and life.in_time(due_at)
             assert target == ("scheduled" if again else "failed"), f"{life.line}: spent {life.spent}"
             life.due_at = due_at
@@ -269,10 +269,10 @@ class Model(Projects):
                 and heard.script != "worker/heartbeat"
             )
             if waited:
-                purse, most = "unbegun", UNBEGUN
+                purse, most = "lost_before_start", LOSSES_BEFORE_START
             spent = life.spent[purse]
             at_once = waited or not spent
-            due_at = heard.now + (0 if at_once else life.backoff_ms("lost", spent - 1, float(heard["dice"])))
+            due_at = heard.now + (0 if at_once else life.backoff_ms("lost", spent - 1, float(heard["random"])))
             again = spent < most and life.in_time(due_at)
             expected = "failed" if not again else "pending" if at_once else "scheduled"
             assert target == expected, f"{life.line} is {target} after {spent} of {purse}"
@@ -306,10 +306,10 @@ class Model(Projects):
         life.spent.clear()
         life.begun_at = heard.now
         named = heard.script == "run/requeue" and heard["id"] == life.id
-        life.operation = f"requeue {heard['op']}" if named else ""
+        life.operation = f"requeue {heard['operation']}" if named else ""
         self.begin_anew(life)
-        if "dedupe" in life.door:
-            key = life.door["dedupe"]
+        if "dedupe_key" in life.options:
+            key = life.options["dedupe_key"]
             assert self.keys.setdefault(key, life.id) == life.id, f"{life.id} and {self.keys[key]} both have {key}"
             other, until = self.taken.pop(key, (life.id, 0))
             assert other == life.id or until <= heard.now, f"{other} has {key} until {until}, and {life.id} took it"

@@ -10,7 +10,7 @@ from simulation.heard import Event, Heard
 from simulation.life import Life
 from simulation.talks import Talks
 
-from agentq.coordinator.bounds import STOP_MS
+from agentq.coordinator.bounds import STOP_DEADLINE_MS
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Projects(Talks):
     # ---- plans
 
     def plan_of(self, life: Life) -> Project | None:
-        return self.plans.get(life.door["plan"]) if "task" in life.door else None
+        return self.plans.get(life.options["plan"]) if "task" in life.options else None
 
     def is_stopped(self, life: Life) -> bool:
         plan = self.plan_of(life)
@@ -54,15 +54,15 @@ class Projects(Talks):
         """What it waits for that has ended without completing."""
         if life.on_failed == "run":
             return []
-        found = [self.runs.get(parent) for parent in life.door.get("after", ())]
+        found = [self.runs.get(parent) for parent in life.options.get("after", ())]
         return [parent.line for parent in found if parent is not None and parent.ended and parent.state != "completed"]
 
     def join_plan(self, life: Life) -> None:
-        if "task" not in life.door:
+        if "task" not in life.options:
             return
-        plan = self.plans[life.door["plan"]]
+        plan = self.plans[life.options["plan"]]
         assert not plan.stopped, f"{life.line} is a task of a plan that was stopped"
-        other = plan.tasks.setdefault(life.door["task"], life.id)
+        other = plan.tasks.setdefault(life.options["task"], life.id)
         assert other == life.id, f"{other} and {life.id} are the same task"
         plan.ended = ""
 
@@ -88,7 +88,7 @@ class Projects(Talks):
             super().cancel(heard, life, target)
         elif target != "cancelled":
             assert life.stop_at is None, f"{life.line} was ordered to stop already"
-            life.stop_at, life.stop_told = heard.now + STOP_MS, False
+            life.stop_at, life.stop_told = heard.now + STOP_DEADLINE_MS, False
 
     def begin_task(self, heard: Heard, life: Life) -> None:
         """A task begins again, by its name or because it can: what it waits for lives, or has completed."""
@@ -99,7 +99,7 @@ class Projects(Talks):
         assert not plan.stopped or plan.ended, f"{life.line} begins while its plan is being stopped"
         assert named or life.state != "completed", f"{life.line} had completed, and nobody asked for it"
         assert named or not self.fails(life), f"{life.line} begins again though {self.fails(life)}"
-        for parent in life.door.get("after", ()):
+        for parent in life.options.get("after", ()):
             if parent in self.runs and not self.runs[parent].ended:
                 life.needs.add(parent)
         plan.ended = plan.stopped = ""
@@ -110,9 +110,9 @@ class Projects(Talks):
         plan = self.plan_of(life)
         if plan is not None:
             assert plan.ended, f"{life.line} was forgotten while its plan goes on"
-            del plan.tasks[life.door["task"]]
+            del plan.tasks[life.options["task"]]
             if not plan.tasks:
-                del self.plans[life.door["plan"]]
+                del self.plans[life.options["plan"]]
 
     def unplanned(self) -> list[str]:
         """What should have been stopped, or come back, by now."""
@@ -122,12 +122,12 @@ class Projects(Talks):
             if plan.stopped and not plan.ended:
                 late += [f"{life.line}: its plan was stopped" for life in lives if not life.ended and not life.stop_at]
             elif not plan.stopped:
-                lost = [life for life in lives if life.state == "skipped" and "turn" not in life.door]
+                lost = [life for life in lives if life.state == "skipped" and "agent" not in life.options]
                 late += [f"{life.line}: nothing keeps it" for life in lost if self._could_begin(life)]
         return late
 
     def _could_begin(self, life: Life) -> bool:
-        here = all(parent in self.runs for parent in life.door.get("after", ()))
+        here = all(parent in self.runs for parent in life.options.get("after", ()))
         return here and not self.fails(life)
 
     # ---- merge lines
@@ -183,7 +183,7 @@ class Projects(Talks):
     def answer_merge_record_step(self, heard: Heard) -> None:
         if self._speaker(heard) is not None:
             assert heard.reply == "ok"
-            self.notes[heard["id"]] = json.loads(heard["work"])
+            self.notes[heard["id"]] = json.loads(heard["merge_progress"])
 
     def answer_merge_get_step(self, heard: Heard) -> None:
         if self._speaker(heard) is not None:
@@ -221,13 +221,13 @@ class Projects(Talks):
         plan = self.plans.get(heard["plan"])
         if plan is None:
             assert heard.reply == "not_found", heard.reply
-        elif heard.reply.startswith("halting"):
+        elif heard.reply.startswith("plan_stopping"):
             assert plan.stopped, f"{plan} is not being stopped"
             assert not plan.ended
 
-    def refused_task(self, door: dict[str, Any], word: str, other: str) -> None:
+    def refused_task(self, options: dict[str, Any], word: str, other: str) -> None:
         """A task was refused."""
-        plan = self.plans.get(door["plan"])
+        plan = self.plans.get(options["plan"])
         if word == "no_plan":
             # One that nothing ever came of is forgotten by itself.
             assert plan is None or not plan.tasks, f"{other} exists"
@@ -236,4 +236,4 @@ class Projects(Talks):
             assert plan.stopped, f"{other} was not stopped"
         else:
             assert plan is not None
-            assert plan.tasks[door["task"]] == other
+            assert plan.tasks[options["task"]] == other

@@ -48,7 +48,7 @@ class Seats:
         if seat is None or seat.epoch != heard["epoch"] or not seat.present:
             expected = "evicted"
         else:
-            expected = "draining" if seat.state == "draining" else "unrenewed"
+            expected = "draining" if seat.state == "draining" else "lease_expired"
             over = seat.lease_until <= heard.now or seat.lapsed == seat.lease_until
             assert seat.state == "draining" or over, f"{heard['worker']} may claim: {seat}"
         assert heard.refusal == expected, f"{heard['worker']} was refused as {heard.refusal}: {seat}"
@@ -81,7 +81,7 @@ class Seats:
 
     def answer_worker_register(self, heard: Heard) -> None:
         worker, seat = heard["worker"], self.workers.get(heard["worker"])
-        same = seat is not None and (seat.epoch == heard["epoch"] or seat.operation == heard["op"])
+        same = seat is not None and (seat.epoch == heard["epoch"] or seat.operation == heard["operation"])
         if heard.refusal == "duplicate":
             assert seat is not None
             assert not same
@@ -94,7 +94,7 @@ class Seats:
             if seat is None or not resumed:
                 assert not holds
                 assert seat is None or int(epoch) > int(seat.epoch)
-                seat = self.workers[worker] = Seat(epoch, heard["op"])
+                seat = self.workers[worker] = Seat(epoch, heard["operation"])
                 assert self.told_of.get(worker) == "worker_registered", f"{worker}: {self.told_of.get(worker)}"
             seat.lease_until, seat.missing_at = heard.now + self.lease_ms, None
 
@@ -150,10 +150,12 @@ class Seats:
                 anew = life.claimed_at > heard.now or (life.late(heard.now) and not steady)
                 life.claimed_at = heard.now if anew else life.claimed_at
         kept = {(life.id, life.fence) for life in mine.values() if not life.late(heard.now)}
-        disowned = named.items() - kept
+        fenced_claims = named.items() - kept
         _, state, _, number, *flat = heard.reply
         told, orders = set(zip(flat[: 2 * number : 2], flat[1 : 2 * number : 2], strict=True)), flat[2 * number :]
-        assert (state, told) == (seat.state, disowned), f"{worker} is {seat.state}, must drop {disowned}: {heard.reply}"
+        assert (state, told) == (seat.state, fenced_claims), (
+            f"{worker} is {seat.state}, must drop {fenced_claims}: {heard.reply}"
+        )
         for run, life in mine.items():
             if named.get(run) == life.fence:
                 life.unnamed_at = None

@@ -33,7 +33,8 @@ from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.ticker import GAP_TICKS
 from agentq.coordinator.errors import Unreachable
 from agentq.coordinator.model.ids import run_id_prefix
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
+from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.sessions.conversations import AgentConversations
 from agentq.coordinator.sessions.verbs import Sessions
@@ -69,7 +70,8 @@ class Simulator:
         self.store = NamespaceStore(wire, keyspace, scripts=scripts, clock=lambda: self.now_ms, dice=self.chance.random,
                            nonce=self.nonce)  # fmt: skip
         self.queue = RunVerbs(self.store)
-        self.flow = QueueControls(self.store)
+        self.queues = Queues(self.store)
+        self.limits = Limits(self.store)
         self.sessions, self.conversations = Sessions(self.store), AgentConversations(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")

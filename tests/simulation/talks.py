@@ -48,7 +48,7 @@ class Talks(Waits):
 
     def line_of(self, life: Life) -> list[str]:
         """The line that a turn stands in; of other runs, nothing."""
-        return self.sessions[life.door["session"]].line if "turn" in life.door else []
+        return self.sessions[life.options["session"]].line if "agent" in life.options else []
 
     def is_behind(self, life: Life) -> bool:
         """Whether there are turns before it."""
@@ -69,9 +69,9 @@ class Talks(Waits):
         if life.id in self.line_of(life):
             self.line_of(life).remove(life.id)
 
-    def answer_turn(self, door: dict[str, Any], word: str, session: str) -> None:
+    def answer_turn(self, options: dict[str, Any], word: str, session: str) -> None:
         """A turn was refused."""
-        assert session == door["session"]
+        assert session == options["session"]
         talk = self.sessions.get(session)
         if word == "no_session":
             assert talk is None, f"{session} is there"
@@ -82,13 +82,15 @@ class Talks(Waits):
     def bounds_of(self, life: Life) -> RunSpec:
         """What a run has for its children: what it was asked for, in the folder of its conversation if in no other."""
         own = life.asked
-        folder = self.sessions[life.door["session"]].cwd if "turn" in life.door and own.workspace is None else ""
+        folder = self.sessions[life.options["session"]].cwd if "agent" in life.options and own.workspace is None else ""
         return own.model_copy(update={"cwd": own.cwd or folder}) if folder else own
 
     # ---- the next attempt
 
     def conversation_of(self, life: Life) -> Talk:
-        return self.sessions[life.door["session"]] if "turn" in life.door else self.own.setdefault(life.id, Talk())
+        return (
+            self.sessions[life.options["session"]] if "agent" in life.options else self.own.setdefault(life.id, Talk())
+        )
 
     def goes_where_it_must(self, heard: Heard, life: Life) -> None:
         """The lane that it was claimed from is one of the host that has its conversation; or of any."""
@@ -102,7 +104,7 @@ class Talks(Waits):
         own = self.own.setdefault(life.id, Talk())
         self.before[life.id] = list(own.sums)
         own.agent_session = own.stays = own.carried_of = own.carried = ""
-        if "turn" in life.door:
+        if "agent" in life.options:
             self.line_of(life).append(life.id)
 
     # ---- what clients say
@@ -111,14 +113,14 @@ class Talks(Waits):
         talk = self.sessions.get(heard["name"])
         if heard.reply == "ok":
             if talk is None:
-                talk = self.sessions[heard["name"]] = Talk(operation=heard["op"], cwd=heard["cwd"])
+                talk = self.sessions[heard["name"]] = Talk(operation=heard["operation"], cwd=heard["cwd"])
                 self._fork(talk, heard["fork"])
-            assert talk.operation == heard["op"], f"{heard['name']} was begun twice"
+            assert talk.operation == heard["operation"], f"{heard['name']} was begun twice"
         elif heard.reply.startswith("no_session"):
             assert heard["fork"] not in self.sessions
         else:
             assert talk is not None
-            assert heard.reply == f"existing {talk.state}"
+            assert heard.reply == f"name_taken {talk.state}"
 
     def _fork(self, talk: Talk, source: str) -> None:
         if source:
@@ -178,7 +180,7 @@ class Talks(Waits):
         if life is None:
             return
         talk = self.conversation_of(life)
-        assert heard.reply == ("ok" if talk.agent_session else "unbound")
+        assert heard.reply == ("ok" if talk.agent_session else "no_conversation")
         if talk.agent_session:
             talk.carried_of, talk.carried, talk.stays = talk.agent_session, heard["transcript"].decode(), ""
 
@@ -200,7 +202,7 @@ class Talks(Waits):
         now[0] = told[0] if heard["cost"] == "" else max(int(heard["cost"]), told[0])
         now[1] = int(heard["cost"] == "" and not told[0] and (spent or told[1] > 0 or sum(told[2:]) > 0))
         own = self.own.setdefault(life.id, Talk())
-        talks = [own, self.sessions[life.door["session"]]] if "turn" in life.door else [own]
+        talks = [own, self.sessions[life.options["session"]]] if "agent" in life.options else [own]
         for talk in talks:
             talk.sums = [sum(each) for each in zip(talk.sums, now, [-number for number in told], strict=True)]
         told[:] = now

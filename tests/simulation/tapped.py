@@ -16,15 +16,15 @@ from agentq.coordinator.storage.scripts import LuaScript, ScriptPatch, ScriptSet
 
 TIGHT = {
     "ATTEMPTS_KEPT": 3,
-    "SETTLE_A_CALL": 1,
-    "WALK_A_CALL": 1,
-    "TICK_A_CALL": 2,
-    "SWEEP_A_CALL": 2,
-    "WORKERS_A_CALL": 1,
-    "DROP_A_CALL": 1,
-    "LOW_EVERY": 2,
-    "MAIL_KEPT": 4,
-    "CHILDREN_A_CALL": 1,
+    "DEPENDENTS_PER_CALL": 1,
+    "RETRIED_TASKS_PER_CALL": 1,
+    "TICK_PER_CALL": 2,
+    "SWEEP_PER_CALL": 2,
+    "WORKERS_PER_CALL": 1,
+    "DROP_PER_CALL": 1,
+    "LOW_PRIORITY_EVERY": 2,
+    "PENDING_SIGNALS": 4,
+    "CHILDREN_PER_CALL": 1,
 }
 
 _BEFORE = """

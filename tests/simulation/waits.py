@@ -6,7 +6,7 @@ from simulation.answers import Answers
 from simulation.heard import Heard
 from simulation.life import Life
 
-from agentq.coordinator.bounds import STOP_MS
+from agentq.coordinator.bounds import STOP_DEADLINE_MS
 
 
 class Waits(Answers):
@@ -14,7 +14,7 @@ class Waits(Answers):
 
     def parent_of(self, life: Life) -> Life | None:
         """The parent that has it among its children."""
-        parent = self.runs.get(life.door.get("parent", ""))
+        parent = self.runs.get(life.options.get("parent", ""))
         return parent if parent is not None and life.id in parent.children else None
 
     def sleeping_on_it(self) -> list[str]:
@@ -26,8 +26,8 @@ class Waits(Answers):
         return [child for child in life.children if self.runs[child].stop_at is None] if life.ended else []
 
     def be_born(self, life: Life) -> None:
-        if "parent" in life.door:
-            parent = self.runs.get(life.door["parent"])
+        if "parent" in life.options:
+            parent = self.runs.get(life.options["parent"])
             assert parent is not None, f"{life.line} is a child of nobody"
             assert not parent.ended, f"{life.line} is a child of {parent.line}"
             parent.children.add(life.id)
@@ -42,14 +42,14 @@ class Waits(Answers):
                 parent.returned[parent.returns] = (life.id, life.state)
         life.mail.clear()
         life.returned.clear()
-        if life.state == "completed" or life.door.get("children") == "leave":
+        if life.state == "completed" or life.options.get("children") == "leave":
             life.children.clear()
 
     def begin_anew(self, life: Life) -> None:
         life.awaits, life.awaits_children, life.awaits_until, life.parked = set(), "", None, False
         life.handed = ("", [], 0)
         life.returns = 0
-        parent = self.runs.get(life.door.get("parent", ""))
+        parent = self.runs.get(life.options.get("parent", ""))
         if parent is not None and not parent.ended:
             parent.children.add(life.id)
             parent.returned = {at: told for at, told in parent.returned.items() if told[0] != life.id}
@@ -74,11 +74,11 @@ class Waits(Answers):
     # ---- each verb
 
     def signal(self, heard: Heard, life: Life, target: str) -> None:
-        assert heard["op"] not in life.operations, f"{life.line} heard {heard['op']} twice"
+        assert heard["operation"] not in life.operations, f"{life.line} heard {heard['operation']} twice"
         awaited = life.state == "waiting" and heard["name"] in life.awaits
         assert target == ("pending" if awaited else life.state), f"{life.line} waits for {life.awaits}: {heard['name']}"
-        life.operations.add(heard["op"])
-        life.mail[heard["op"]] = heard["name"]
+        life.operations.add(heard["operation"])
+        life.mail[heard["operation"]] = heard["name"]
         if awaited:
             life.due_at = None
 
@@ -115,7 +115,7 @@ class Waits(Answers):
 
     def cancel(self, heard: Heard, life: Life, target: str) -> None:
         named = heard.script == "run/cancel" and heard["id"] == life.id
-        closed = heard.script == "session/close" and life.door.get("session") == heard["name"]
+        closed = heard.script == "session/close" and life.options.get("session") == heard["name"]
         parent = None if named or closed else self.parent_of(life)
         replaced = heard.script == "run/submit" and (target, life.attempt) == ("cancelled", 0)
         if parent is not None and parent.ended:
@@ -127,7 +127,7 @@ class Waits(Answers):
             heard.put_off_since = life.put_off_since
         if target != "cancelled":
             assert life.stop_at is None, f"{life.line} was ordered to stop already"
-            within_ms = int(heard["stop_ms"]) if named else STOP_MS
+            within_ms = int(heard["stop_ms"]) if named else STOP_DEADLINE_MS
             life.stop_at, life.stop_told = heard.now + within_ms, False
 
     # ---- answers
@@ -137,10 +137,10 @@ class Waits(Answers):
         word = heard.reply.partition(" ")[0]
         if life is None:
             assert word == "not_found", heard.reply
-        elif heard["op"] in life.operations:
+        elif heard["operation"] in life.operations:
             assert heard.reply == f"ok {life.state}"
-        elif word == "full":
-            assert heard.reply == f"full {len(life.mail)}"
+        elif word == "too_many_signals":
+            assert heard.reply == f"too_many_signals {len(life.mail)}"
         else:
             assert life.ended, f"{heard.reply} of {life.line}"
             assert heard.reply == f"wrong_state {life.state}"

@@ -112,7 +112,7 @@ class Worker:
         beat = self.lease.heartbeat(named, self.applied)
         self.applied.clear()
         self.draining = beat.draining
-        for claim in beat.disowned:
+        for claim in beat.fenced_claims:
             self.held.pop(claim.id, None)
         for order in beat.orders:
             hold = self.held.get(order.run)

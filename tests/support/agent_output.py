@@ -57,7 +57,7 @@ def read(
     for line in lines:
         told = reader.read(line if isinstance(line, str) else json.dumps(line))
         doings += [parse_agent_event(doing.model_dump_json()) for doing in told]
-    reader.ended()
+    reader.finish()
     return Reading(doings, reader.facts)
 
 

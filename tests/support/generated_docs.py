@@ -323,7 +323,7 @@ def doings() -> str:
 
 def agents() -> str:
     """The profiles that come with agentq."""
-    profiles = ProfileRegistry.found({}, ROOT / "worker").by_name.items()
+    profiles = ProfileRegistry.load({}, ROOT / "worker").by_name.items()
     return table(
         ("agent", "is", "program", "permissions", "goes on", "forks", "travels", "not started beside, untrusted"),
         (

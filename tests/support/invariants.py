@@ -10,7 +10,7 @@ from support.snapshot import Snapshot as Snapshot
 from support.snapshot import runs as runs
 from support.snapshot import take_snapshot as take_snapshot
 
-from agentq.coordinator.bounds import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
+from agentq.coordinator.bounds import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, PENDING_SIGNALS
 from agentq.coordinator.model.lifecycle import HELD_STATES, TERMINAL_STATES, State
 
 
@@ -98,7 +98,7 @@ def _check_timers(snapshot: Snapshot) -> None:
 
 def _timer(fields: dict[str, str]) -> int | None:
     state = State(fields["state"])
-    patience = int(fields["until_ms"]) if fields.get("until_ms") and not fields.get("attempt") else None
+    patience = int(fields["expires_at_ms"]) if fields.get("expires_at_ms") and not fields.get("attempt") else None
     if state in HELD_STATES:
         return int(fields["stop_at_ms"]) if fields.get("stop_at_ms") else None
     if state is State.SCHEDULED:
@@ -123,8 +123,10 @@ def _check_dependencies(snapshot: Snapshot) -> None:
             )
     for run, fields in all_runs.items():
         if fields["state"] == State.BLOCKED:
-            behind = fields.get("reason") == "turn" and next(iter(_line(snapshot, fields["turn"]))) != run
-            waits = snapshot.of("dependencies").get((run,)) or fields.get("open") or _line_of(fields) or behind
+            behind = fields.get("reason") == "turn" and next(iter(_line(snapshot, fields["turn_of"]))) != run
+            waits = (
+                snapshot.of("dependencies").get((run,)) or fields.get("dependencies_open") or _line_of(fields) or behind
+            )
             assert waits, f"{run} is blocked and waits for nothing"
 
 
@@ -192,11 +194,11 @@ def _check_waits(snapshot: Snapshot) -> None:
             assert all_runs[child]["parent"] == parent, f"{child} is a child of another than {parent}"
     for run, fields in all_runs.items():
         mail = snapshot.of("pending_signals").get((run,), {})
-        assert len(mail) <= MAIL_KEPT, f"{run} has {len(mail)} signals"
+        assert len(mail) <= PENDING_SIGNALS, f"{run} has {len(mail)} signals"
         if fields["state"] == State.WAITING:
-            found = {message["name"] for message in mail.values()} & set(fields["awaits"].split())
+            found = {message["name"] for message in mail.values()} & set(fields["awaited_signals"].split())
             assert not found, f"{run} waits for {found}, which are in its mail"
-            mode = fields["awaits_children"]
+            mode = fields["awaited_children"]
             assert not mode or snapshot.of("children").get((run,)), f"{run} waits for children, and has none"
             assert mode != "any" or not snapshot.of("ended_children").get((run,)), f"{run} waits for what has come home"
 
@@ -214,22 +216,22 @@ def _check_turns(snapshot: Snapshot) -> None:
         line = _line(snapshot, name)
         assert name in sessions, f"the session {name} is gone and left its line"
         for run in line:
-            assert all_runs[run].get("turn") == name, f"{run} is no turn of {name}"
+            assert all_runs[run].get("turn_of") == name, f"{run} is no turn of {name}"
             assert State(all_runs[run]["state"]) not in TERMINAL_STATES, (
                 f"{run} has ended and stands in the line of {name}"
             )
         going = [run for run in line if all_runs[run]["state"] != State.BLOCKED]
         assert going in ([], line[:1]), f"of the line {line} of {name}, {going} were let go"
     for run, fields in all_runs.items():
-        if "turn" in fields and State(fields["state"]) not in TERMINAL_STATES:
-            assert run in _line(snapshot, fields["turn"]), f"{run} is live and stands in no line"
-            stays, ends = sessions[fields["turn"]].get("stays"), fields["lane"].split(":", 2)[2].split(",")
+        if "turn_of" in fields and State(fields["state"]) not in TERMINAL_STATES:
+            assert run in _line(snapshot, fields["turn_of"]), f"{run} is live and stands in no line"
+            stays, ends = sessions[fields["turn_of"]].get("pinned_host"), fields["lane"].split(":", 2)[2].split(",")
             moving = State(fields["state"]) in (State.SCHEDULED, State.PENDING, State.WAITING)
             assert not moving or not stays or f"host={stays}" in ends, f"{run} is to go to {stays}: {fields['lane']}"
     for (name,) in snapshot.of("session_transcript"):
-        assert "carried_of" in sessions[name], f"nobody knows what the session {name} carries"
+        assert "transcript_of" in sessions[name], f"nobody knows what the session {name} carries"
     for (run,) in snapshot.of("transcript"):
-        assert "carried_of" in all_runs[run], f"nobody knows what {run} carries"
+        assert "transcript_of" in all_runs[run], f"nobody knows what {run} carries"
     for name, fields in sessions.items():
         over = fields["state"] == "closed" and not _line(snapshot, name)
         assert over == (f"session {name}" in snapshot.one("timers")), f"the session {name} is {fields['state']}"
@@ -243,14 +245,16 @@ def _check_dedupe(snapshot: Snapshot) -> None:
             assert snapshot.ttls[f"{snapshot.base}dedupe:{dedupe}"] > 0, f"{run} has the key {dedupe} for ever"
             continue
         fields = runs(snapshot)[run]
-        assert fields["dedupe"] == dedupe
+        assert fields["dedupe_key"] == dedupe
         assert State(fields["state"]) not in TERMINAL_STATES, f"{run} has ended and still has the key {dedupe}"
     for run, fields in runs(snapshot).items():
         leader = runs(snapshot).get(fields.get("follows", ""))
         if leader is None or State(leader["state"]) in TERMINAL_STATES or State(fields["state"]) is not State.BLOCKED:
             continue
         assert leader["follower"] == run, f"{run} and {leader['follower']} both follow {fields['follows']}"
-        assert snapshot.of("dedupe")[fields["dedupe"],] == fields["follows"], f"{fields['follows']} has lost its key"
+        assert snapshot.of("dedupe")[fields["dedupe_key"],] == fields["follows"], (
+            f"{fields['follows']} has lost its key"
+        )
 
 
 def _check_ends(snapshot: Snapshot) -> None:
@@ -267,10 +271,12 @@ def _check_logs(snapshot: Snapshot) -> None:
         assert 0 < len(entries) <= LOG_ENTRIES, f"the log of {run} has {len(entries)} entries"
         items = list(entries.values())
         for before, after in itertools.pairwise(items):
-            assert int(after["at"]) == int(before["at"]) + len(before["text"].encode()), f"{run} lost part of its log"
+            assert int(after["from_byte"]) == int(before["from_byte"]) + len(before["text"].encode()), (
+                f"{run} lost part of its log"
+            )
             assert before["fence"] != after["fence"] or int(before["number"]) <= int(after["number"])
-        end = int(items[-1]["at"]) + len(items[-1]["text"].encode())
-        assert end - int(items[0]["at"]) <= LOG_BYTES, f"the log of {run} is too large"
+        end = int(items[-1]["from_byte"]) + len(items[-1]["text"].encode())
+        assert end - int(items[0]["from_byte"]) <= LOG_BYTES, f"the log of {run} is too large"
 
 
 def _check_schedules(snapshot: Snapshot) -> None:

@@ -70,12 +70,12 @@ class Pipes:
         """Run a program to its end; whether both pipes came to theirs."""
         process = self.start(*argv)
         await asyncio.to_thread(process.wait, 60)
-        return await self.output.drained(drained_ms)
+        return await self.output.drain(drained_ms)
 
     async def end(self) -> None:
         """The test has written everything."""
         self.let_go()
-        assert await self.output.drained(20_000)
+        assert await self.output.drain(20_000)
 
 
 async def turn() -> None:

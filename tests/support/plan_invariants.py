@@ -10,7 +10,7 @@ from agentq.coordinator.model.lifecycle import HELD_STATES, LIVE_STATES, TERMINA
 def check_merge_lines(snapshot: Snapshot) -> None:
     """Whoever stands in a merge line holds its run, and every run that says so stands in one."""
     standing = {run: line for (line,), members in snapshot.of("merge_queue").items() for run in members}
-    told = {run: fields["merging"] for run, fields in runs(snapshot).items() if "merging" in fields}
+    told = {run: fields["merge_queue"] for run, fields in runs(snapshot).items() if "merge_queue" in fields}
     assert standing == told, f"lines say {standing}, runs say {told}"
     for run in standing:
         assert State(runs(snapshot)[run]["state"]) in HELD_STATES, f"{run} is not held, and stands in a merge line"
@@ -34,15 +34,19 @@ def check_plans(snapshot: Snapshot, *, healthy: bool = True) -> None:
     for name, fields in plans.items():
         states = [State(task["state"]) for task in tasks.values() if task["plan"] == name]
         assert states or fields["sealed"] == "0", f"the plan {name} has no task and is sealed"
-        closed = fields["sealed"] == "1" or "stopped" in fields
+        closed = fields["sealed"] == "1" or "stop_state" in fields
         lives = bool(set(states) & set(LIVE_STATES))
-        over = closed and "walking" not in fields and not lives
+        over = closed and "retry_scope" not in fields and not lives
         # While a retry goes through a plan that had ended, and has not found anything yet, it has its word still.
-        assert over == ("ended" in fields) or ("walking" in fields and not lives), f"{name} has {states}: {fields}"
+        assert over == ("end_state" in fields) or ("retry_scope" in fields and not lives), (
+            f"{name} has {states}: {fields}"
+        )
         if over:
             # Of an ended plan tasks are forgotten one by one; the word is of all of them.
-            assert fields["ended"] != "completed" or set(states) == {State.COMPLETED}, f"{name} has {states}: {fields}"
-        going = "walking" in fields or ("stopped" in fields and not over and _is_left(name, tasks))
+            assert fields["end_state"] != "completed" or set(states) == {State.COMPLETED}, (
+                f"{name} has {states}: {fields}"
+            )
+        going = "retry_scope" in fields or ("stop_state" in fields and not over and _is_left(name, tasks))
         assert not going or f"plan {name}" in timers, f"nothing goes on with the plan {name}: {fields}"
 
 

@@ -57,7 +57,7 @@ def namespaces_can_be_made() -> bool:
 
 
 def cgroups_bound_memory() -> bool:
-    found = Cgroups.found()
+    found = Cgroups.detect()
     return found is not None and found.memory
 
 
@@ -68,7 +68,7 @@ REQUIREMENTS = {
     "agents": Requirement(agent_programs, "npm install them into .agents, as .ci/run does"),
     "namespaces": Requirement(namespaces_can_be_made, "root, or user namespaces"),
     "root": Requirement(is_root, "run as root"),
-    "cgroups": Requirement(Cgroups.found, "a cgroup that may be written", in_ci=False),
+    "cgroups": Requirement(Cgroups.detect, "a cgroup that may be written", in_ci=False),
     "memory cgroups": Requirement(cgroups_bound_memory, "a cgroup with the memory controller", in_ci=False),
 }
 

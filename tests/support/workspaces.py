@@ -29,7 +29,7 @@ class Workshop:
     ) -> Job:
         """A run that has what it needs to begin."""
         workspace = WorkspaceSpec(repository=str(repository), **{"base": "main", **fields})
-        prepared = self.all.prepare(self.git(workspace), run, workspace, same=same, earlier=earlier)
+        prepared = self.all.prepare(self.git(workspace), run, workspace, continues=same, has_earlier=earlier)
         return Job(self, run, workspace, prepared)
 
 

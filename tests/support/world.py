@@ -16,7 +16,8 @@ from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.scheduler import Scheduler
 from agentq.coordinator.events.stream import Event, PartitionEvents
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
+from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.runs.run_record import RunRecord
@@ -52,7 +53,8 @@ class World:
         self.queue = RunVerbs(self.store)
         self.records = RunQueries(self.store)
         self.outcomes = RunEndWaiter(self.store)
-        self.flow = QueueControls(self.store)
+        self.queues = Queues(self.store)
+        self.limits = Limits(self.store)
         self.schedules = Schedules(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")

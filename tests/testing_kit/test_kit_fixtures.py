@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from testing_kit import shop
 
-from agentq.coordinator.queues.controls import LimitRate, QueueControls
+from agentq.coordinator.queues.limits import LimitRate, Limits
 from agentq.sdk import Invalid, Run, RunFailed, State, StillGoing, gather
 from agentq.testing import Clock, MemoryClient, Worker, assert_nothing_submitted, assert_submitted, submitted
 
@@ -173,7 +173,7 @@ def test_a_wrong_type_is_refused_before_anything_is_sent() -> None:
 
 
 def test_a_rate_passes_when_the_clock_is_moved(agentq_client: MemoryClient, agentq_worker: Worker) -> None:
-    QueueControls(agentq_client.queue.store).limit("smtp", rate=LimitRate(units=1, per_ms=60_000, burst=1))
+    Limits(agentq_client.queue.store).set("smtp", rate=LimitRate(units=1, per_ms=60_000, burst=1))
     runs = [shop.send.options(limits={"smtp": 1}).submit("ann") for _ in range(3)]
     before = agentq_client.clock.now()
 

@@ -21,12 +21,12 @@ from agentq.worker.process.run_process import ProcessExit, SpawnFailed
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
-FOUND = Cgroups.found()
+FOUND = Cgroups.detect()
 
 
 def leaves() -> list[Path]:
     assert FOUND is not None
-    return [leaf.folder for cookie, _, leaf in FOUND.left() if cookie.startswith(f"{NAMESPACE}/")]
+    return [leaf.folder for cookie, _, leaf in FOUND.remaining() if cookie.startswith(f"{NAMESPACE}/")]
 
 
 @pytest.mark.needs("cgroups")

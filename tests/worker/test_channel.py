@@ -336,7 +336,7 @@ def opened_again(
     first = channels.open(CLAIM)
     before = first.folder.stat().st_ino
     after(first)
-    channels.give_back(first)
+    channels.release(first)
     second = channels.open(CLAIM._replace(fence="2-other"))
     assert second.folder.name == f"{CLAIM.id}-2-other"
     assert os.listdir(second.folder) == ["progress"]
@@ -375,7 +375,7 @@ def test_a_folder_whose_fifo_was_replaced_serves_nobody_else(folder: Path) -> No
 def test_a_folder_that_was_removed_is_made_again(folder: Path) -> None:
     channels = ResultChannels(folder / "channels")
     first = channels.open(CLAIM)
-    channels.give_back(first)
+    channels.release(first)
     shutil.rmtree(folder / "channels")
     second = channels.open(CLAIM)
 

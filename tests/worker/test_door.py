@@ -203,14 +203,14 @@ def test_an_attempt_that_was_superseded_has_no_children_and_ends_none(lodge: Cal
 def test_there_is_an_end_to_children_and_to_generations(
     lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentq.coordinator.bounds.CHILDREN_AN_AGENT", 3)
+    monkeypatch.setattr("agentq.coordinator.bounds.CHILDREN_PER_AGENT", 3)
 
     async def test(lodge: Lodge) -> None:
         answers = [await lodge.child() for _ in range(4)]
         assert [answer["ok"] for answer in answers] == [True, True, True, False]
         assert answers[3]["code"] == 75
         last = answers[0]["id"]
-        for _ in range(bounds.GENERATIONS - 1):
+        for _ in range(bounds.CHILD_DEPTH_MAX - 1):
             last = lodge.world.submit(parent=last)
         claims = {claim.id: claim for claim in lodge.worker.claim(9)}
         entry = await lodge.door.admit(claims[last], lodge.world.records.get(last).spec, print)
@@ -245,13 +245,13 @@ def test_a_token_is_good_for_one_attempt_only(lodge: Callable[..., None]) -> Non
         world.queue.release(stale)
         (lodge.claim,) = lodge.worker.claim(1)
         await lodge.open()
-        lodge.door.leave(stale)  # the earlier one ends after that
+        lodge.door.revoke(stale)  # the earlier one ends after that
         assert (await lodge.ask(token=old, verb="show", run=lodge.run))["code"] == 4
         assert (await lodge.ask(verb="show", run=lodge.run))["ok"]
         waiting = asyncio.ensure_future(lodge.ask(verb="wait", run=lodge.run))
-        while not any(guest.asking for guest in lodge.door._guests.values()):
+        while not any(guest.requests for guest in lodge.door._attempts.values()):
             await asyncio.sleep(0)
-        lodge.door.leave(lodge.claim)
+        lodge.door.revoke(lodge.claim)
         assert await waiting == {}
         assert (await lodge.ask(verb="show", run=lodge.run))["code"] == 4
 
@@ -280,7 +280,7 @@ def test_a_long_log_comes_in_pieces(lodge: Callable[..., None], monkeypatch: pyt
 
 def test_the_name_of_a_claim_is_enough_to_leave(lodge: Callable[..., None]) -> None:
     async def test(lodge: Lodge) -> None:
-        lodge.door.leave(Claim("run_nobody", "1-a", "", ""))
+        lodge.door.revoke(Claim("run_nobody", "1-a", "", ""))
         assert (await lodge.child())["ok"]
 
     lodge(test)

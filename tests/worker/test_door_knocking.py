@@ -116,7 +116,7 @@ def test_a_thousand_that_say_nothing_keep_nobody_out_for_long(
             except BlockingIOError:  # the queue before the door is full
                 await asyncio.sleep(0)
         assert len(pairs) > 500
-        while lodge.door._knocking < doors.UNAUTHENTICATED_MAX:
+        while lodge.door._unauthenticated < doors.UNAUTHENTICATED_MAX:
             await asyncio.sleep(0)
         greeting.set()
         answers = [json.loads(await reader.readline()) for reader, _ in pairs]
@@ -134,8 +134,8 @@ def test_a_thousand_that_say_nothing_keep_nobody_out_for_long(
 def test_one_run_does_not_keep_the_others_out(lodge: Callable[..., None]) -> None:
     async def test(lodge: Lodge) -> None:
         waiting = [asyncio.ensure_future(lodge.ask(verb="wait", run=lodge.run)) for _ in range(doors.RUN_REQUESTS_MAX)]
-        guest = lodge.door._guests[lodge.run]
-        while len(guest.asking) < doors.RUN_REQUESTS_MAX:
+        guest = lodge.door._attempts[lodge.run]
+        while len(guest.requests) < doors.RUN_REQUESTS_MAX:
             await asyncio.sleep(0.001)
         assert (await lodge.child())["code"] == 75
         other = lodge.world.submit()
@@ -144,7 +144,7 @@ def test_one_run_does_not_keep_the_others_out(lodge: Callable[..., None]) -> Non
         assert (await lodge.ask(as_=other, token=entry["AGENTQ_TOKEN"], verb="show", run=other))["ok"]
         for task in waiting:
             task.cancel()
-        while guest.asking:
+        while guest.requests:
             await asyncio.sleep(0.001)  # who goes away does not wait
         assert (await lodge.child())["ok"]
 

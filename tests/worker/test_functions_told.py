@@ -62,13 +62,13 @@ def test_room_that_comes_while_the_last_end_is_told_is_filled_at_once(world: Wor
     lease, room = world.worker("w1"), [0]
     (claim,) = lease.claim(0, 1)
     told = Told(lease, lambda: room[0])
-    told.exchange.feed()
+    told.exchange.resume()
 
     def seen() -> None:
         room[0] = 0 if told.ended else 1
 
     told.before = seen
-    told.exchange.tell([FunctionOutcome(claim, "ok", OK)])
+    told.exchange.report([FunctionOutcome(claim, "ok", OK)])
 
     until(lambda: told.claims, "the next call to be claimed")
     assert told.exchange.close(10_000)
@@ -86,13 +86,13 @@ def test_the_threads_together_ask_for_no_more_than_there_is_room_for(world: Worl
         told.before = lambda: None
         while asked.acquire(blocking=False):
             pass
-        told.exchange.feed()
+        told.exchange.resume()
         asked.acquire(timeout=5)
 
     told = Told(lease, wanted)
     told.before = before
 
-    told.exchange.feed()
+    told.exchange.resume()
     until(lambda: told.claims, "the calls to come")
 
     assert told.exchange.close(5_000)
@@ -105,7 +105,7 @@ def test_what_the_server_refuses_to_hear_is_not_taken_as_told(durable: Server) -
         admin = Connection(durable.url)
         admin.command("ACL", "SETUSER", "default", "-evalsha", "-eval")
 
-        told.exchange.tell([FunctionOutcome(claim, "ok", OK) for claim in claims])
+        told.exchange.report([FunctionOutcome(claim, "ok", OK) for claim in claims])
         until(lambda: told.failures, "the refusal")
         said = told.exchange.close(5_000)
 
@@ -122,16 +122,16 @@ def test_outcomes_are_bounded_and_kept_while_the_server_is_away_and_the_end_does
         told = Told(lease, kept_bytes=200 * len(OK))
         durable.signal(signal.SIGKILL)
 
-        told.exchange.tell([FunctionOutcome(claim, "ok", OK) for claim in claims[:150]])
+        told.exchange.report([FunctionOutcome(claim, "ok", OK) for claim in claims[:150]])
         early = told.exchange.is_full
-        told.exchange.tell([FunctionOutcome(claim, "ok", OK) for claim in claims[150:]])
+        told.exchange.report([FunctionOutcome(claim, "ok", OK) for claim in claims[150:]])
         late = told.exchange.is_full
         durable.start()
         until(lambda: len(told.ended) == 300, "all to be told")
 
         assert (early, late, told.exchange.is_full) == (False, True, False)
         durable.signal(signal.SIGKILL)
-        told.exchange.tell([FunctionOutcome(claims[0], "ok", OK)])
+        told.exchange.report([FunctionOutcome(claims[0], "ok", OK)])
         assert not told.exchange.close(200), "it returns though the server is still away"
         durable.start()
 

@@ -30,8 +30,8 @@ def test_a_folder_that_is_not_there_is_tidy(tmp_path: Path) -> None:
 
 def test_a_note_of_a_worker_goes_after_a_week_unless_it_lives_here(tmp_path: Path) -> None:
     notes = RemoteWorkerNotes(tmp_path, "ws://here")
-    notes.keep("lives", ["1"])
-    notes.keep("rebooted", ["1"])
+    notes.save("lives", ["1"])
+    notes.save("rebooted", ["1"])
     (folder,) = (tmp_path / "connected").iterdir()
     file = folder / "rebooted.json"
     file.write_text(file.read_text().replace("/", "/0", 1))

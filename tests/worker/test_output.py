@@ -197,7 +197,7 @@ def test_a_grandchild_that_keeps_the_pipe_does_not_hold_up_the_end(folder: Path)
         await asyncio.to_thread(process.wait, 20)
         await pipes.heard.hears("\n")
 
-        assert not await pipes.output.drained(50)
+        assert not await pipes.output.drain(50)
 
         os.kill(int(pipes.heard.text()), signal.SIGKILL)
 
@@ -213,7 +213,7 @@ def test_a_grandchild_that_writes_without_end_does_not_hold_up_the_end(folder: P
         await asyncio.to_thread(process.wait, 20)
         await pipes.heard.hears("begin\ny\n")
 
-        assert not await pipes.output.drained(50)
+        assert not await pipes.output.drain(50)
 
         assert pipes.heard.text().startswith("begin\ny\n")
         assert pipes.output.tail()[-100:].strip("y\n") == ""
@@ -227,7 +227,7 @@ def test_what_is_in_the_pipe_when_the_time_is_over_is_still_read(folder: Path) -
     async def main() -> None:
         pipes = Pipes(folder)
         os.write(pipes.out, b"last words\n")
-        assert not await pipes.output.drained(0)
+        assert not await pipes.output.drain(0)
         pipes.let_go()
 
         assert pipes.heard.text() == pipes.file.read_text() == "last words\n"
@@ -285,7 +285,7 @@ def test_the_pipes_wait_for_a_slow_disk_and_nothing_is_lost(folder: Path) -> Non
         finally:
             disk.set()
         await asyncio.to_thread(process.wait, 20)
-        assert await pipes.output.drained(20_000)
+        assert await pipes.output.drain(20_000)
         assert pipes.file.read_text() == "".join(f"{number}\n" for number in range(1, 1_000_001))
 
     asyncio.run(main())

@@ -40,7 +40,7 @@ def reports(world: World, heard: Heard, tmp_path: Path) -> Iterator[ReportSender
 def test_an_attempt_is_put_off_until_its_limit_ends(world: World, reports: ReportSender, heard: Heard) -> None:
     claim, due_at_ms = world.held(), world.now_ms + 60_000
 
-    reports.say(AttemptReport("defer", claim, LIMIT, due_at_ms=due_at_ms))
+    reports.send(AttemptReport("defer", claim, LIMIT, due_at_ms=due_at_ms))
     until(lambda: len(heard) == 1, "the answer")
 
     run = world.get(claim.id)
@@ -54,7 +54,7 @@ def test_an_attempt_is_put_off_for_a_while_or_as_its_policy_backs_off(
 ) -> None:
     claim = world.held()
 
-    reports.say(AttemptReport("defer", claim, LIMIT, delay_ms=delay_ms))
+    reports.send(AttemptReport("defer", claim, LIMIT, delay_ms=delay_ms))
     until(lambda: len(heard) == 1, "the answer")
 
     assert world.get(claim.id).due_at_ms == world.now_ms + waits_ms
@@ -66,7 +66,7 @@ def test_a_deferral_of_an_attempt_that_was_superseded_is_refused_and_told(
     claim = world.held()
     world.queue.release(claim)
 
-    reports.say(AttemptReport("defer", claim, LIMIT))
+    reports.send(AttemptReport("defer", claim, LIMIT))
     until(lambda: len(heard) == 1, "the answer")
 
     assert isinstance(heard[0][1], Fenced)

@@ -65,7 +65,7 @@ def test_each_run_has_a_line_when_it_starts_and_one_when_it_has_ended(kept: Kept
 
 def test_the_ends_of_function_runs_are_written_with_what_the_server_refused(kept: Kept) -> None:
     run_log = RunLog()
-    WorkerSlots(2, log=run_log).take_calls(CLAIMS)
+    WorkerSlots(2, log=run_log).take_functions(CLAIMS)
     ended = [FunctionOutcome(claim, "ok", '{"class":"ok","result":1}', None) for claim in CLAIMS]
     run_log.calls_ended(ended, [None, Fenced("It has another attempt.")])
 

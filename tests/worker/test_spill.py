@@ -87,11 +87,11 @@ def test_chunks_are_read_back_with_every_character() -> None:
 def said(tale: UploadBuffer, spill: SpillFile) -> list[LogChunk]:
     """All that it sends, as the narration does it."""
     chunks: list[LogChunk] = []
-    while not tale.empty():
+    while not tale.is_empty():
         if tale.parts:
             assert tale.parts[0].piece is not None
-            tale.read(unpack_chunks(spill.get(tale.parts[0].piece)))
-        chunks += tale.to_send()
+            tale.load_first(unpack_chunks(spill.get(tale.parts[0].piece)))
+        chunks += tale.next_chunks()
         tale.sending = []
     return chunks
 
@@ -107,15 +107,15 @@ def test_a_tale_is_told_in_order_and_what_is_missing_is_counted_where_it_is_miss
         written += len(lines)
         tale.add([LogChunk("out", "".join(lines[at : at + 800])) for at in range(0, len(lines), 800)])
         while tale.chunks and dice.random() < 0.6:
-            part, chunks = tale.set_apart()
+            part, chunks = tale.take_part()
             if dice.random() < 0.3:
                 tale.add([LogChunk("out", "".join(f"{written + place:09}\n" for place in range(800)))])
                 written += 800
             piece = spill.put(pack_chunks(chunks)) if dice.random() < 0.7 else None
             if piece is None:
-                tale.missed(part)
+                tale.spill_failed(part)
             else:
-                tale.put(part, piece)
+                tale.spilled(part, piece)
         assert tale.in_memory + tale.on_disk <= BUFFER_CHARACTERS
 
     expected = 0

@@ -34,11 +34,11 @@ def report(home: Path, world: World, said: list[str]) -> None:
     def queue_of(_: str) -> Iterator[RunVerbs]:
         yield world.queue
 
-    UnsentReports(home, world.store.keyspace.namespace).report_all(queue_of, said.append)
+    UnsentReports(home, world.store.keyspace.namespace).send_all(queue_of, said.append)
 
 
 def keep(home: Path, world: World, *reports: AttemptReport) -> str:
-    return UnsentReports(home, world.store.keyspace.namespace).keep("w1", reports)
+    return UnsentReports(home, world.store.keyspace.namespace).save("w1", reports)
 
 
 def test_every_kind_of_end_is_kept_and_reported(world: World, tmp_path: Path, said: list[str]) -> None:

@@ -110,7 +110,7 @@ class AgentBench:
 
 
 def _build_launch(agent: str, prompt: str) -> AgentCommand:
-    profile = ProfileRegistry.found().get(agent)
+    profile = ProfileRegistry.load().get(agent)
     return build_command(
         AgentLaunch(agent=agent, profile=profile, prompt=prompt, session=str(uuid4()) if profile.takes_id else None)
     )

@@ -10,7 +10,7 @@ from typing import Any
 from agentq.bench.throughput import BATCH_SIZE, BenchFigure, BenchNamespace, CoreBench, CoreScale, time_call
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.model.spec import Outcome
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class WaitingBench(CoreBench):
             for keys, found in costs.items():
                 with self.fresh():
                     for key in range(keys):
-                        QueueControls(self.queue.store).limit(f"key-{key}", most=1_000_000)
+                        Limits(self.queue.store).set(f"key-{key}", most=1_000_000)
                     found.append(self._cost(limits={f"key-{key}": 1 for key in range(keys)}))
         plain = median(costs[0])
         for keys, most in ((1, 1.8), (3, 2.8)):
@@ -74,7 +74,7 @@ class WaitingBench(CoreBench):
         costs, bytes_each = {}, 0.0
         for waiting in self.much.waiters:
             with self.fresh():
-                QueueControls(self.queue.store).limit("one", most=1)
+                Limits(self.queue.store).set("one", most=1)
                 self._submit(1, limits={"one": 1})
                 lease = self._lease()
                 held = lease.claim(1)

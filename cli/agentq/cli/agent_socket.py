@@ -1,4 +1,4 @@
-"""Within an agent's run: the few things that agentq does for it there, by the door that its worker has opened for it.
+"""The backend within an agent's run: the few verbs that its worker does for it, over a socket of the run.
 
 An agent does not know the server. In the place of that, `AGENTQ_DOOR` names a socket, and `AGENTQ_TOKEN` says whose run
 it is. Whoever gives an address all the same, by AGENTQ_URL or --url, goes there.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -23,19 +23,29 @@ from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.logs import RunLogEntry
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import SubmitReceipt
+from agentq.coordinator.runs.wait import SignalMessage
+from agentq.sdk.wait.stream import Stream
 
 WAIT_MS = 300_000
 """How long to wait in one request."""
 READ_BYTES = 1 << 20
 POLL_MS = 500
 ERROR_TYPES: tuple[type[AgentqError], ...] = (Invalid, NotAllowed, TryLater, WaitTimedOut, Unreachable)
-ALLOWED_COMMANDS = (
-    "An agent may submit children (`agentq submit --child`), and show, wait for, cancel and read the logs of these."
+REFUSAL = (
+    "This is for people and programs that know the server, not for an agent in its run. An agent may submit children "
+    "(`agentq submit --child`), and show, wait for, cancel and read the logs of these."
 )
 
 
-class AgentSocketClient:
-    """What stands in the place of a server, as far as it is one."""
+class _RefusedToAgents:
+    """What agents may not do ends here, with a sentence."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise NotAllowed(REFUSAL)
+
+
+class AgentSocketBackend:
+    """The backend within an agent's run: what an agent may do, and a refusal of everything else."""
 
     def __init__(self, path: str, token: str, run: str) -> None:
         self.run = run
@@ -43,8 +53,8 @@ class AgentSocketClient:
         self._greeting = {"run": run, "token": token}
 
     @classmethod
-    def here(cls, ctx: typer.Context, environment: Mapping[str, str] = os.environ) -> AgentSocketClient | None:
-        """The door of the run that this is said in; None where the server is reached as ever."""
+    def here(cls, ctx: typer.Context, environment: Mapping[str, str] = os.environ) -> AgentSocketBackend | None:
+        """That of the run in which this is called; None where the server is reached as ever."""
         given = (
             (ctx.find_root().obj or {}).get("url")
             or environment.get("AGENTQ_URL")
@@ -53,11 +63,18 @@ class AgentSocketClient:
         path, token, run = (environment.get(f"AGENTQ_{name}") for name in ("DOOR", "TOKEN", "RUN_ID"))
         return cls(path, token, run) if path and token and run and not given else None
 
-    def submit(self, spec: RunSpec) -> SubmitReceipt:
-        """Have a child, in the trace that its parent is in."""
+    # ---- what an agent may do
+
+    def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> SubmitReceipt:  # noqa: ARG002
+        """Submit a child, in the trace that its parent is in; every submit of an agent is durable."""
+        if spec.parent is None:
+            raise Invalid("Within an agent's run only its children can be submitted; add --child.")
         spec = tracing.add_traceparent(spec, tracing.validate_traceparent(os.environ.get(tracing.TRACEPARENT_VARIABLE)))
         fields = spec.model_dump(mode="json", exclude_unset=True) | {"kind": spec.kind}
         return SubmitReceipt(self._ask(verb="submit", spec=fields)["id"], created=True)
+
+    def submit_many(self, specs: Iterable[RunSpec]) -> list[SubmitReceipt]:
+        return list(map(self.submit, specs))
 
     def find(self, text: str | None, *, live: bool = False) -> str:  # noqa: ARG002 - as elsewhere
         """An agent knows its children by their whole ids."""
@@ -65,9 +82,16 @@ class AgentSocketClient:
             raise Invalid("Within an agent's run, name the run by its whole id.")
         return text
 
-    def get(self, run_id: str) -> RunRecord:
+    def get(self, run_id: str, *, given_to: str | None = None) -> RunRecord:  # noqa: ARG002 - as elsewhere
         """A child, or the run itself."""
         return RunRecord.model_validate_json(json.dumps(self._ask(verb="show", run=run_id)["run"]))
+
+    def read(self, run_ids: Sequence[str]) -> list[RunRecord | AgentqError]:
+        return list(map(self.get, run_ids))
+
+    def signals(self, run_id: str) -> list[SignalMessage]:  # noqa: ARG002 - as elsewhere
+        """None are told: a signal is for the program of its run."""
+        return []
 
     def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
         """A child, once it has ended."""
@@ -82,11 +106,25 @@ class AgentSocketClient:
                 timeout_ms = None if timeout_ms is None else timeout_ms - part_ms
 
     def cancel(self, run_id: str, reason: str) -> State:
-        """End a child."""
+        """Cancel a child."""
         return State(self._ask(verb="cancel", run=run_id, reason=reason)["state"])
 
-    def log(self, run_id: str, *, follow: bool = False, after: str = STREAM_START) -> Iterator[RunLogEntry]:
+    def logs(self, run_id: str, after: str, *, follow: bool) -> Stream[RunLogEntry]:
         """What a child has written after a place up to now, or until it has ended."""
+        return Stream(self._log_entries(run_id, after, follow))
+
+    def close(self) -> None:
+        """Each request has a connection of its own."""
+
+    # ---- what it may not
+
+    sessions = administration = endings = _RefusedToAgents()
+    submitter = page = explain = forget = _RefusedToAgents()
+    signal = approve = deny = wake = requeue = events = events_of = _RefusedToAgents()
+
+    # ---- the socket
+
+    def _log_entries(self, run_id: str, after: str, follow: bool) -> Generator[RunLogEntry]:
         place: dict[str, Any] = {} if after == STREAM_START else {"after": after}
         while True:
             ended = not follow or self.get(run_id).state in TERMINAL_STATES
@@ -134,8 +172,6 @@ class RefusedByWorker(AgentqError):
 
 
 def refuse_in_agent_run(ctx: typer.Context) -> None:
-    """What agents may not do ends here, with a sentence."""
-    if AgentSocketClient.here(ctx) is not None:
-        raise NotAllowed(
-            f"This is for people and programs that know the server, not for an agent in its run. {ALLOWED_COMMANDS}"
-        )
+    """Refuse a command that an agent may not call, if this is an agent's run."""
+    if AgentSocketBackend.here(ctx) is not None:
+        raise NotAllowed(REFUSAL)

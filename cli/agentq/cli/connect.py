@@ -17,12 +17,14 @@ from agentq.coordinator.config.settings import LayeredSettings, Settings, load_s
 from agentq.coordinator.errors import Unreachable
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage import embedded
-from agentq.coordinator.storage.url import redact_url
+from agentq.coordinator.storage.url import is_coordinator_url, redact_url
 
 if TYPE_CHECKING:
     from agentq.coordinator.id_lookup import IdLookup
     from agentq.coordinator.runs.queries import RunQueries
     from agentq.coordinator.storage.store import NamespaceStore
+    from agentq.sdk.backend import Backend
+    from agentq.sdk.redis_backend import RedisBackend
 
 
 PRINTED_NOTES_KEY = "agentq.said"
@@ -39,6 +41,13 @@ class ServerConnection:
     @property
     def store(self) -> NamespaceStore:
         return self.queue.store
+
+    @cached_property
+    def backend(self) -> RedisBackend:
+        """The same server, as a backend."""
+        from agentq.sdk.redis_backend import RedisBackend
+
+        return RedisBackend(self.queue, self.settings)
 
     @cached_property
     def records(self) -> RunQueries:
@@ -90,6 +99,30 @@ def home_folder(settings: Settings) -> Path:
 def embedded_server(settings: Settings) -> embedded.EmbeddedServer:
     """The server that agentq brings, whether it runs or not."""
     return embedded.EmbeddedServer(home_folder(settings) / "server")
+
+
+def connect_backend(context: typer.Context, *, start: bool = False) -> Backend:
+    """The backend of a command: the agent's socket in an agent's run, else the coordinator or the Redis that the
+    settings name, else the server that agentq brings, which `start` starts."""
+    backend = _find_backend(context, start)
+    context.call_on_close(backend.close)
+    return backend
+
+
+def _find_backend(context: typer.Context, start: bool) -> Backend:
+    if "AGENTQ_DOOR" in os.environ:
+        from agentq.cli.agent_socket import AgentSocketBackend
+
+        if (in_run := AgentSocketBackend.here(context)) is not None:
+            return in_run
+    found = read_settings(context)
+    if is_coordinator_url(found.settings.url):
+        from agentq.sdk.http_backend import HttpBackend
+
+        if start:
+            note_server_source(context, found)
+        return HttpBackend(found.settings.url.strip(), home=found.settings.home)
+    return connect_server(context, start=start).backend
 
 
 def connect_server(context: typer.Context, *, start: bool = False) -> ServerConnection:

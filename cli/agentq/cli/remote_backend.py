@@ -11,10 +11,10 @@ from typing import Protocol
 
 import typer
 
-from agentq.cli.agent_socket import AgentSocketClient
+from agentq.cli.agent_socket import AgentSocketBackend
 from agentq.cli.connect import read_settings
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.events.stream import STREAM_START
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.logs import RunLogEntry
@@ -39,7 +39,7 @@ class RemoteBackend(Protocol):
     def cancel(self, run_id: str, reason: str) -> State:
         """End a run."""
 
-    def log(self, run_id: str, *, follow: bool = False, after: str = STREAM_START) -> Iterator[RunLogEntry]:
+    def logs(self, run_id: str, after: str, *, follow: bool) -> Iterator[RunLogEntry]:
         """What a run has written after a place up to now, or until it has ended."""
 
 
@@ -72,10 +72,14 @@ class CoordinatorBackend:
 
     def matching(self, which: RunFilter, labels: Mapping[str, str]) -> Iterator[str]:
         """The ids of the runs that a filter takes and that have these labels, newest first."""
-        for run_id in self._client.backend.matching(which):
-            with suppress(NotFound):  # forgotten since it was listed
-                if not labels or labels.items() <= self.get(run_id).spec.labels.items():
-                    yield run_id
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._client.backend.page(which, limit=LIST_PER_CALL, cursor=cursor or None)
+            for run in page.runs:
+                with suppress(NotFound):  # forgotten since it was listed
+                    if not labels or labels.items() <= self.get(run.id).spec.labels.items():
+                        yield run.id
+            cursor = page.cursor
 
     def get(self, run_id: str) -> RunRecord:
         return self._client.run(run_id).record()
@@ -87,10 +91,10 @@ class CoordinatorBackend:
     def cancel(self, run_id: str, reason: str) -> State:
         return self._client.run(run_id).cancel(reason)
 
-    def log(self, run_id: str, *, follow: bool = False, after: str = STREAM_START) -> Iterator[RunLogEntry]:
+    def logs(self, run_id: str, after: str, *, follow: bool) -> Iterator[RunLogEntry]:
         return self._client.run(run_id).logs(follow=follow, after=after)
 
 
-def find_remote_backend(ctx: typer.Context) -> AgentSocketClient | CoordinatorBackend | None:
+def find_remote_backend(ctx: typer.Context) -> AgentSocketBackend | CoordinatorBackend | None:
     """What stands in the place of the server; None where it is reached as ever."""
-    return AgentSocketClient.here(ctx) or CoordinatorBackend.here(ctx)
+    return AgentSocketBackend.here(ctx) or CoordinatorBackend.here(ctx)

@@ -19,18 +19,18 @@ def note_unknown_limits(server: ServerConnection, specs: Iterable[RunSpec], *, b
     keys = {key for spec in specs for key in spec.limits} - set(but)
     if not keys:
         return
-    from agentq.coordinator.queues.controls import QueueControls, warn_unset_limits
+    from agentq.coordinator.queues.limits import Limits, warn_unset_limits
 
-    for sentence in warn_unset_limits(QueueControls(server.store), keys):
+    for sentence in warn_unset_limits(Limits(server.store), keys):
         print_note(sentence)
 
 
 def note_unknown_queues(server: ServerConnection, names: Iterable[str]) -> None:
     """Name the queues that have had no run yet and that no worker serves."""
-    from agentq.coordinator.queues.controls import QueueControls
+    from agentq.coordinator.queues.queues import Queues
 
-    flow, wanted = QueueControls(server.store), list(names)
-    known = {*server.records.queues(), *flow.paused(), *flow.drained()}
+    queues, wanted = Queues(server.store), list(names)
+    known = {*server.records.queues(), *queues.paused(), *queues.drained()}
     if not known.issuperset(wanted):
         known |= {queue for worker in server.records.workers() for queue in worker.identity.queues}
     for name in wanted:

@@ -37,11 +37,11 @@ REPAIR_ROUNDS_MAX = 20
 PLAN_TASKS = 100_000
 PLAN_SOURCE_BYTES = 8 << 20
 """What a plan was made from, compressed."""
-PLAN_LOOK_MS = 3_600_000
+PLAN_RECHECK_MS = 3_600_000
 """A task that has ended is kept while its plan goes on; after so long it is looked at again."""
-INTENT_BYTES = 2 << 20
+MERGE_PROGRESS_BYTES = 2 << 20
 """What an attempt notes of its workspace, with the outcome of its process."""
-MERGE_OTHERS = 64
+MERGE_QUEUE_SHOWN = 64
 """How many of a merge line are named to whose turn it is."""
 INPUTS = 100
 """Runs whose outcomes may stand in a run's prompt or command line."""
@@ -50,7 +50,7 @@ LOG_BYTES = 2 << 20
 """What the server keeps of what a run writes: the newest. The whole is in a file on the worker."""
 LOG_ENTRIES = 10_000
 LOG_CHUNK_CHARACTERS = 8 << 10
-LOG_CHUNKS_A_CALL = 1000
+LOG_CHUNKS_PER_CALL = 1000
 
 QUEUES = 10_000
 """Queues of a partition that have runs, if nothing else is set."""
@@ -58,37 +58,37 @@ SESSIONS = 100_000
 """Sessions of a partition, those closed in the last week among them, if nothing else is set."""
 SCHEDULES = 10_000
 """Schedules of a partition, if nothing else is set."""
-MAKES_A_CALL = 100
+TOKEN_ITEMS_PER_CALL = 100
 """Of what a token has made, how much is looked for in one call when it has made as much as it may."""
-MAKES_KEPT_MS = 30 * 24 * 3600 * 1000
+TOKEN_ITEMS_KEPT_MS = 30 * 24 * 3600 * 1000
 """How long it is remembered what a token has made, after the last of it."""
-QUEUES_A_CALL = 100
+QUEUES_PER_CALL = 100
 """Queues whose runs one call counts."""
-QUEUES_A_PAGE = 1000
-DEPENDENCIES_A_CALL = 1000
+QUEUES_PER_PAGE = 1000
+DEPENDENCIES_PER_CALL = 1000
 """Dependencies in one call; a run with more is submitted in several, unseen by the façade's callers."""
-SUBMIT_A_CALL = 1000
-TASKS_A_CALL = 100
+SUBMIT_PER_CALL = 1000
+TASKS_PER_CALL = 100
 """Tasks of a plan in one call: each has dependencies to look at."""
-CLAIM_A_CALL = 1000
-LIST_A_CALL = 1000
+CLAIM_PER_CALL = 1000
+LIST_PER_CALL = 1000
 RESPONSE_BYTES = 8 << 20
 """Of whole runs in one answer of the server; once it is so large, the rest is left for the next."""
-WORKERS_LISTED_A_CALL = 200
+WORKERS_LISTED_PER_CALL = 200
 """Workers that one call tells of."""
-SETTLE_A_CALL = 50
+DEPENDENTS_PER_CALL = 50
 """Dependents that one script settles, or tasks of a plan; the rest is left to the duties, which go on where it stopped.
 So many take a few milliseconds."""
-WALK_A_CALL = 40
+RETRIED_TASKS_PER_CALL = 40
 """Ended tasks of a plan that one script lets begin again, each with its dependencies to look at."""
-TICK_A_CALL = 250
-SWEEP_A_CALL = 200
-WORKERS_A_CALL = 10
+TICK_PER_CALL = 250
+SWEEP_PER_CALL = 200
+WORKERS_PER_CALL = 10
 """Lost workers that one call of the reaper sweeps: each of them may have left something in any lane."""
-INSPECT_A_CALL = 500
-HEAD_A_CALL = 10
+INSPECT_PER_CALL = 500
+LANE_HEAD_PER_CALL = 10
 """Entries at the head of a lane that the janitor looks at; one that stands for nothing keeps all after it."""
-DROP_A_CALL = 1000
+DROP_PER_CALL = 1000
 """Entries of cancelled runs that one claim throws away on its way to a live one."""
 
 FEW_ENTRIES = 8
@@ -99,7 +99,7 @@ RQ_KILL_MS = 60_000
 ATTEMPTS_KEPT = 100
 EVENTS_KEPT = 50_000
 """Entries; each is of one run, or of several to which the same happened in one call."""
-EVENTS_AN_ENTRY = 20
+EVENTS_PER_ENTRY = 20
 RETRIES_MAX = 10_000
 DELAYS = 100
 """Waits that a policy can list one by one."""
@@ -110,7 +110,7 @@ DUE_AT_MS_MAX = (1 << 45) - 1
 FAILURES = 0
 CRASHES = 3
 DEFERRALS = 100
-UNBEGUN = 20
+LOSSES_BEFORE_START = 20
 """How often a function run may be lost that was not said to have begun, at no cost to its crash budget. Nearly all of
 them have only waited behind others; but one that kills its whole worker within milliseconds must have an end, too."""
 DELAY_MS = 1_000
@@ -122,23 +122,23 @@ KEEP_MS = 7 * 86_400_000
 """How long an ended run can be looked up, unless its spec says otherwise."""
 KEEP_MS_MIN = 60_000
 """Nothing that has ended is forgotten sooner: a submit that is sent again must find its run, or it would begin anew."""
-OPEN_MS = 60_000
+OPEN_SUBMIT_MS = 60_000
 """A submit in several calls that takes longer than this was abandoned."""
-STOP_MS = 60_000
+STOP_DEADLINE_MS = 60_000
 """A stop order that is not confirmed for so long is taken as carried out; the attempt is fenced."""
-START_MS = 600_000
+START_DEADLINE_MS = 600_000
 """A claimed run that its worker has not started for so long is taken away from it."""
 STOP_GRACE_MS = 10_000
 WORKER_RECORD_MS = 3_600_000
 """How long the record of a worker that is gone is kept, so that it learns why it is refused."""
-LOW_EVERY = 10
+LOW_PRIORITY_EVERY = 10
 """One claimed run in so many is taken from one of the less urgent lanes, in turn, so that none starves."""
-TURNS = LOW_EVERY * 5040
+LANE_TURNS = LOW_PRIORITY_EVERY * 5040
 """After how many claimed runs the turns of the less urgent lanes begin again; up to ten of them come out even."""
-LET_IN_A_CALL = 100
+ADMITTED_PER_CALL = 100
 """Runs that one script lets in under limits that have room again; a timer goes on with the rest."""
-LIMITS_A_RUN = 16
-GATE_MS_MAX = 6 * 3_600_000
+LIMITS_PER_RUN = 16
+LIMIT_SHUT_MS_MAX = 6 * 3_600_000
 """How far ahead a worker at a coordinator may shut an account; one whose limit lasts longer is shut again."""
 UNITS_MAX = 1_000_000_000_000
 
@@ -147,15 +147,15 @@ TRANSCRIPT_BYTES = 8 << 20
 SPENT_USD_MAX = 1e9
 SPENT_COUNT_MAX = 1 << 50
 """Of tokens and turns: what a script can still add up exactly."""
-CONVERSATION_FACT_CHARACTERS = 512
+CONVERSATION_FIELD_CHARACTERS = 512
 """What an agent tells of its conversation: its id, its model."""
 TOTALS_BYTES = 4 << 10
 
-SIGNALS_A_WAIT = 16
+SIGNALS_PER_WAIT = 16
 """Names of signals that a run may wait for at once."""
 SIGNAL_BYTES = 64 << 10
 SENDER_CHARACTERS = 200
-MAIL_KEPT = 100
+PENDING_SIGNALS = 100
 """Signals that a run may have and not have taken; more are refused until it takes some."""
 SIGNALS_REMEMBERED = 1_000
 """Operation ids of signals kept with a run, so that one that is sent again is known; the newest."""
@@ -169,14 +169,14 @@ read, others wait."""
 INPUT_ERRORS = 1_000
 """Of one request; of more none is described, since that takes time for each."""
 MAY_SUBMIT = 32
-GENERATIONS = 5
+CHILD_DEPTH_MAX = 5
 """How deep an agent may have children that are agents and have children."""
-CHILDREN_AN_AGENT = 200
+CHILDREN_PER_AGENT = 200
 """How many children an agent may have that are live, or have ended without its having heard of that."""
-CHILDREN_A_RUN = 10_000
+CHILDREN_PER_RUN = 10_000
 """Children that are live, or have ended and not been heard of by their parent."""
-CHILDREN_A_CALL = 500
-RETURNED_BYTES = 256 << 10
+CHILDREN_PER_CALL = 500
+ENDED_CHILDREN_BYTES = 256 << 10
 """Of children's outcomes in one call; at least one is told."""
 CHILD_RESULT_BYTES = 16 << 10
 """A child's result of up to this size is told to its parent; of a larger one, only its size."""
@@ -187,24 +187,24 @@ TICK_DELAY_MS_MAX = 120_000
 scheduler that cron starts once a minute."""
 CATCH_UP_MS_MAX = 31 * 86_400_000
 JITTER_MS_MAX = 86_400_000
-FAULT_MS = 60_000
+SCHEDULE_FAULT_MS = 60_000
 """After how long a schedule whose next tick could not be computed is tried again."""
-OVERLAP_A_CALL = 100
+OVERLAP_PER_CALL = 100
 """Runs that a schedule has live before it makes no more, whatever its policy; and that one tick cancels."""
 HISTORY_KEPT = 100
-DUE_A_CALL = 500
+DUE_PER_CALL = 500
 
 NOTES_BYTES = 1 << 20
 """What the submitter of a run wants to find again with it."""
-TOLD_KEPT = 10_000
+DIALECT_EVENTS_KEPT = 10_000
 """Events of a session that foreign executors tell."""
-FOREIGN_EVENT_BYTES = 256 << 10
+DIALECT_EVENT_BYTES = 256 << 10
 """Of one such event, or of one fact about a session."""
-TOLD_IN_ALL_BYTES = 32 << 20
+DIALECT_EVENTS_BYTES = 32 << 20
 """Of all events of a session."""
-FOREIGN_RUNNER_MS = 31 * 86_400_000
+DIALECT_RUNNER_MS = 31 * 86_400_000
 """How long foreign runners, and what they say of sessions, are remembered after they were last heard of."""
-SHELF_KEPT = 500
+BLUEPRINTS_KEPT = 500
 """Blueprints, capabilities, scripts and servers of tools."""
 BLUEPRINT_BYTES = 256 << 10
 """Of one of them."""

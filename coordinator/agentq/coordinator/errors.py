@@ -153,20 +153,26 @@ REFUSALS: dict[str, tuple[type[AgentqError], str]] = {
     "wrong_state": (WrongState, "The {subject} is {detail}, where this verb does nothing."),
     "fenced": (Fenced, "The {subject} has gone on without this attempt; stop its processes and write nothing more."),
     "stopping": (Stopping, "The {subject} is to be cancelled; do not start it, confirm the stop instead."),
-    "taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
+    "id_taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
     "duplicate": (Duplicate, "The {subject} is refused: {detail} has its id or key."),
     "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
-    "orphan": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
-    "disowned": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
-    "beyond": (NotAllowed, "The {subject} may do no more than the run whose child it is to be: {detail}."),
-    "out_of_reach": (NotAllowed, "The {subject} is in the queue {detail}, which the token of this run may not read."),
-    "deep": (NotNow, "The {subject} is refused: there are {detail} generations above it already, which is the most."),
-    "foreign": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
-    "crowded": (
+    "parent_ended": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
+    "parent_fenced": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
+    "not_permitted": (NotAllowed, "The {subject} may do no more than the run whose child it is to be: {detail}."),
+    "queue_not_readable": (
+        NotAllowed,
+        "The {subject} is in the queue {detail}, which the token of this run may not read.",
+    ),
+    "too_deep": (
+        NotNow,
+        "The {subject} is refused: there are {detail} generations above it already, which is the most.",
+    ),
+    "not_its_child": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
+    "too_many_children": (
         NotNow,
         "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",
     ),
-    "over_burst": (
+    "exceeds_burst": (
         Invalid,
         "The {subject} asks for more units at once than there ever are of the limit {detail}; ask for fewer, or let an "
         "operator raise the burst.",
@@ -182,11 +188,14 @@ REFUSALS: dict[str, tuple[type[AgentqError], str]] = {
         "is with `agentq session fork`.",
     ),
     "wrong_agent": (Invalid, "The {subject} is for another agent than the session {detail}."),
-    "existing": (Duplicate, "The {subject} exists already, and is {detail}; give the new one another name."),
-    "many_webhooks": (Refused, "The {subject} is refused: there are {detail} already; remove one first."),
-    "many_redeliveries": (NotNow, "The {subject} has {detail} messages to be delivered again already."),
-    "unbound": (WrongState, "The {subject} has said nothing of its conversation yet, so there is none to carry."),
-    "full": (NotNow, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
+    "name_taken": (Duplicate, "The {subject} exists already, and is {detail}; give the new one another name."),
+    "too_many_webhooks": (Refused, "The {subject} is refused: there are {detail} already; remove one first."),
+    "too_many_redeliveries": (NotNow, "The {subject} has {detail} messages to be delivered again already."),
+    "no_conversation": (
+        WrongState,
+        "The {subject} has said nothing of its conversation yet, so there is none to carry.",
+    ),
+    "too_many_signals": (NotNow, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
     "cycle": (
         Invalid,
         "The {subject} cannot wait for {detail}, which was submitted after it and waits itself: the two could wait for "
@@ -194,52 +203,55 @@ REFUSALS: dict[str, tuple[type[AgentqError], str]] = {
     ),
     "evicted": (Evicted, "The {subject} is not registered any more; stop its runs and register again."),
     "draining": (Draining, "The {subject} is draining and takes no more runs."),
-    "unrenewed": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),
-    "evicts": (
+    "lease_expired": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),
+    "evicts_keys": (
         Incompatible,
         "The {subject} throws keys away when its memory is full ({detail}), and runs with them; set maxmemory-policy "
         "noeviction.",
     ),
-    "barred": (NotNow, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
-    "many_queues": (
+    "intake_closed": (NotNow, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
+    "too_many_queues": (
         NotNow,
         "The {subject} would be the first of its queue, and {detail} queues have runs, which is the most "
         "(AGENTQ_QUEUES_MAX); a queue is forgotten some time after its last run.",
     ),
-    "many_sessions": (
+    "too_many_sessions": (
         NotNow,
         "The {subject} is refused: there are {detail}, those closed in the last week among them, which is the most "
         "(AGENTQ_SESSIONS_MAX).",
     ),
-    "many_schedules": (
+    "too_many_schedules": (
         Refused,
         "The {subject} is refused: there are {detail}, which is the most (AGENTQ_SCHEDULES_MAX).",
     ),
-    "many_of_token": (
+    "too_many_for_token": (
         NotNow,
         "The {subject} is refused: this token has made {detail} that are still there, which is half of all that "
         "there may be (AGENTQ_QUEUES_MAX, AGENTQ_SESSIONS_MAX, AGENTQ_SCHEDULES_MAX), and so the most for one token.",
     ),
-    "overfull": (Invalid, "The {subject} takes no more: {detail} is the most."),
+    "too_many_blueprints": (Invalid, "The {subject} takes no more: {detail} is the most."),
     "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),
-    "retiring": (NotNow, "The {subject} still has runs of an earlier life to give back; call again."),
-    "recent": (
+    "releasing_runs": (NotNow, "The {subject} still has runs of an earlier life to give back; call again."),
+    "ended_recently": (
         NotNow,
         "The {subject} ended less than a minute ago; what its submit may yet ask for is kept so long.",
     ),
-    "planned": (WrongState, "The {subject} is a task of the plan {detail}, and is kept until that has ended."),
+    "plan_not_ended": (WrongState, "The {subject} is a task of the plan {detail}, and is kept until that has ended."),
     "no_plan": (NotFound, "The {subject} is to be a task of the plan {detail}, which does not exist."),
     "closed_plan": (
         WrongState,
         "The {subject} is refused: the plan {detail} was stopped and takes no more tasks; `agentq plan retry` lets it "
         "go on.",
     ),
-    "empty": (WrongState, "The {subject} has no tasks yet, and stays open."),
-    "halting": (
+    "no_tasks": (WrongState, "The {subject} has no tasks yet, and stays open."),
+    "plan_stopping": (
         NotNow,
         "The {subject} has to wait: the plan {detail} is being stopped; try again when its last task has ended.",
     ),
-    "settling": (NotNow, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
+    "notifying_dependents": (
+        NotNow,
+        "The dependents of the {subject} are still being told how it ended; try again in a moment.",
+    ),
 }
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Protocol
 
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.ids import RUN_ID_LENGTH, is_run_id
 from agentq.coordinator.model.lifecycle import LIVE_STATES, State
@@ -28,6 +29,14 @@ TASKS_SEARCHED = 1000
 """Tasks among which one is looked for that was perhaps meant."""
 
 _ID_PART = re.compile(r"[0-9a-z]+")
+
+
+class PlanFinder(Protocol):
+    """What plans are looked up in: Redis itself, or a coordinator over HTTP."""
+
+    def get(self, plan: str) -> PlanRecord: ...
+
+    def ls(self, *, limit: int = 100, cursor: str | None = None) -> tuple[list[PlanRecord], str | None]: ...
 
 
 class IdLookup:
@@ -67,31 +76,7 @@ class IdLookup:
         raise NotFound("There is no run that has not ended." if live else "There are no runs yet.")
 
     def plan(self, text: str) -> PlanRecord:
-        """The plan of that id, or the newest of that name, rather one that goes on; or the only one that begins so."""
-        try:
-            return self._plans.get(text)
-        except (NotFound, Invalid):
-            pass
-        found: list[PlanRecord] = []
-        names: dict[str, None] = {}
-        cursor: str | None = None
-        seen = 0
-        while seen < PLANS_SEARCHED:
-            page, cursor = self._plans.ls(limit=LIST_A_CALL, cursor=cursor)
-            found += [plan for plan in page if text and plan.id.startswith(text)]
-            seen += len(page)
-            names |= dict.fromkeys(name for plan in page for name in (plan.name, plan.id))
-            if cursor is None:
-                break
-        if not found:
-            hint = _suggest_id(text, names) or "`agentq plan ls` shows those that there are."
-            raise NotFound(f"There is no plan {text[:80]!r}; {hint}")
-        named = [plan for plan in found if plan.name == text]
-        live = [plan for plan in named or found if plan.ended is None]
-        if named or len(found) == 1 or len(live) == 1:
-            return (live or named or found)[0]
-        several = ", ".join(plan.id for plan in found[:CANDIDATES_SHOWN])
-        raise Invalid(f"Several plans have an id that begins so: {several}; write more of it.")
+        return find_plan(self._plans, text)
 
     def _task(self, plan: PlanRecord, task: str) -> str:
         if found := self._plans.runs(plan.id, [task]):
@@ -110,12 +95,40 @@ class IdLookup:
         found = {run.id for run in runs}
         below, seen = "", 0
         while not begins and seen < RUNS_SEARCHED and len(found) <= CANDIDATES_SHOWN:
-            page = self._records.below(every, below, ending=part, limit=LIST_A_CALL)
+            page = self._records.below(every, below, ending=part, limit=LIST_PER_CALL)
             found |= {run.id for run in page.runs}
             if page.cursor is None:
                 break
-            below, seen = page.cursor, seen + LIST_A_CALL
+            below, seen = page.cursor, seen + LIST_PER_CALL
         return sorted(found, reverse=True)
+
+
+def find_plan(plans: PlanFinder, text: str) -> PlanRecord:
+    """The plan of that id, or the newest of that name, rather one that goes on; or the only one that begins so."""
+    try:
+        return plans.get(text)
+    except (NotFound, Invalid):
+        pass
+    found: list[PlanRecord] = []
+    names: dict[str, None] = {}
+    cursor: str | None = None
+    seen = 0
+    while seen < PLANS_SEARCHED:
+        page, cursor = plans.ls(limit=LIST_PER_CALL, cursor=cursor)
+        found += [plan for plan in page if text and plan.id.startswith(text)]
+        seen += len(page)
+        names |= dict.fromkeys(name for plan in page for name in (plan.name, plan.id))
+        if cursor is None:
+            break
+    if not found:
+        hint = _suggest_id(text, names) or "`agentq plan ls` shows those that there are."
+        raise NotFound(f"There is no plan {text[:80]!r}; {hint}")
+    named = [plan for plan in found if plan.name == text]
+    live = [plan for plan in named or found if plan.ended is None]
+    if named or len(found) == 1 or len(live) == 1:
+        return (live or named or found)[0]
+    several = ", ".join(plan.id for plan in found[:CANDIDATES_SHOWN])
+    raise Invalid(f"Several plans have an id that begins so: {several}; write more of it.")
 
 
 def matches_id(run: str, text: str) -> bool:

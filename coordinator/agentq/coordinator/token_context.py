@@ -1,5 +1,5 @@
 """Whose token makes what: told to each script beside the time, and kept with what it makes, as `made_by`; and for which
-queues the token is good, if not for all, kept with its runs as `reach`.
+queues the token is good, if not for all, kept with its runs as `readable_queues`.
 
 It stands in a context variable, so that no way in can forget it: each request of the HTTP server sets it once it knows
 who asks. Who writes to the store without a server has no token, and `made_by` is empty then.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from agentq.coordinator.bounds import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, INPUTS, PARTITIONS
+from agentq.coordinator.bounds import CHILDREN_PER_RUN, CLAIM_PER_CALL, ERROR_CHARACTERS, INPUTS, PARTITIONS
 from agentq.coordinator.errors import REFUSALS, AgentqError, Invalid, Unreachable
 from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN, Name, RunId, check_json_members, describe_error
 from agentq.coordinator.storage.server_errors import NoGroup
@@ -127,7 +127,7 @@ class PendingEntriesMessage(_WireMessage):
     type: Literal["pending"] = "pending"
     id: RequestNumber
     partition: PartitionNumber
-    lanes: Annotated[list[str], Field(max_length=10 * CLAIM_A_CALL, fail_fast=True)]
+    lanes: Annotated[list[str], Field(max_length=10 * CLAIM_PER_CALL, fail_fast=True)]
 
 
 class _FencedMessage(_WireMessage):
@@ -145,7 +145,7 @@ class SubmitChildMessage(_FencedMessage):
     child: RunId
     """Made by the worker. The id of the child follows from it, so that asking twice makes one child."""
     spec: dict[str, Any]
-    most: Annotated[int, Field(ge=0, le=CHILDREN_A_RUN)]
+    most: Annotated[int, Field(ge=0, le=CHILDREN_PER_RUN)]
 
 
 class RunStateMessage(_FencedMessage):

@@ -71,7 +71,7 @@ CLAIMING_SCRIPTS = frozenset(("worker/register", "worker/claim", "worker/claim_d
 """Whose replies have runs in them, each before its fence."""
 INVALID_FENCE = "0-"
 """A fence that no attempt has."""
-ROWS_MAX = 10 * bounds.CLAIM_A_CALL
+ROWS_MAX = 10 * bounds.CLAIM_PER_CALL
 """Rows of one call: a script has the whole server to itself for as long as it takes."""
 ATTEMPTS_CACHED = 20_000
 """Attempts that a connection remembers as its worker's; beyond them it asks again."""
@@ -230,7 +230,7 @@ class WorkerPermissions:
                 self._check_worker(text)
             case "identity":
                 return self._check_identity(text)
-            case "dice":
+            case "random":
                 return self.store.dice()
             case "lease_ms":
                 return self.settings.lease_ms
@@ -241,9 +241,9 @@ class WorkerPermissions:
             case "limit":
                 self._check_gate(text, shuts=script == "limit/block_until")
             case "until_ms" if ARGUMENT_PATTERNS[name].fullmatch(text):
-                return min(int(text), self.store.time_ms() + bounds.GATE_MS_MAX)
+                return min(int(text), self.store.time_ms() + bounds.LIMIT_SHUT_MS_MAX)
             case "count" | "calls" if ARGUMENT_PATTERNS[name].fullmatch(text):
-                return min(int(text), bounds.CLAIM_A_CALL)
+                return min(int(text), bounds.CLAIM_PER_CALL)
             case _ if name in ARGUMENT_PATTERNS:
                 if not ARGUMENT_PATTERNS[name].fullmatch(text):
                     raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
@@ -303,18 +303,18 @@ ARGUMENT_PATTERNS = {
     for pattern, names in {
         _NUMBER_PATTERN: "epoch count calls number input cached output turns until_ms",
         f"({_NUMBER_PATTERN})?": "delay_ms due_at_ms alarm_at_ms alarm_ms cost after",
-        r"[0-9A-Za-z]{1,64}": "op nonce",
+        r"[0-9A-Za-z]{1,64}": "operation nonce",
         r"(\d{1,10}-[0-9A-Za-z]{1,64})?": "fence",
         _ENTRY_ID: "entry",
         f"({_ENTRY_ID}(,{_ENTRY_ID})*)?": "applied",
-        r"[01]": "way",
+        r"[01]": "caller",
         r"1?": "movable",
-        r"(fresh)?": "fresh",
+        r"(fresh)?": "with_read",
         r"drain|hurry": "order",
         r"out|err|note|event": "stream",
         r"(all|any)?": "children",
         r"( ([A-Za-z0-9_.@+-]{1,128} ){1,32})?": "signals",
-        r"": "gate",
+        r"": "account_limit",
         r"[0-9a-f]{20}": "line place",
         r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",
         r"([0-9a-f]{40}|[0-9a-f]{64})?": "base_commit",
@@ -370,15 +370,15 @@ ARGUMENT_CHECKS: dict[str, Callable[[str], None]] = {
     "run": check_run_id,
     "outcome": lambda text: _check_model(Outcome, text, "outcome"),
     "class": _check_outcome_class,
-    "work": lambda text: _check_model(MergeProgress, text, "note"),
+    "merge_progress": lambda text: _check_model(MergeProgress, text, "note"),
     "progress": _check_size(bounds.PROGRESS_BYTES, parsed=True),
     "totals": _check_size(bounds.TOTALS_BYTES, parsed=True),
-    "saved": _check_size(bounds.PARKED_STATE_BYTES, parsed=True),
+    "saved_state": _check_size(bounds.PARKED_STATE_BYTES, parsed=True),
     "text": _check_size(4 * bounds.LOG_CHUNK_CHARACTERS),
     "transcript": _check_size(bounds.TRANSCRIPT_BYTES),
-    "agent_session": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
-    "account": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
-    "model": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
+    "agent_session": _check_size(4 * bounds.CONVERSATION_FIELD_CHARACTERS),
+    "account": _check_size(4 * bounds.CONVERSATION_FIELD_CHARACTERS),
+    "model": _check_size(4 * bounds.CONVERSATION_FIELD_CHARACTERS),
     "reason": _check_size(4 * bounds.ERROR_CHARACTERS),
     "detail": _check_size(4 * bounds.ERROR_CHARACTERS),
     "why": _check_size(4 * bounds.ERROR_CHARACTERS),

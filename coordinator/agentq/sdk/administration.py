@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.public_json import limit_json, queue_json, schedule_json
+from agentq.coordinator.public_json.queues import limit_json, queue_json
+from agentq.coordinator.public_json.schedules import schedule_json
 from agentq.coordinator.schedules.verbs import OverlapPolicy, Schedules, make_schedule_rule
 from agentq.sdk.options import Duration, to_duration_ms, to_time_ms
 
 if TYPE_CHECKING:
-    from agentq.coordinator.queues.controls import QueueControls
+    from agentq.coordinator.queues.limits import Limits
+    from agentq.coordinator.queues.queues import Queues
     from agentq.coordinator.schedules.cron import ScheduleRule
     from agentq.coordinator.storage.store import NamespaceStore
 
@@ -131,12 +133,13 @@ class RedisAdministration:
     """All of it, on Redis."""
 
     def __init__(self, store: NamespaceStore) -> None:
-        from agentq.coordinator.queues.controls import QueueControls
+        from agentq.coordinator.queues.limits import Limits
+        from agentq.coordinator.queues.queues import Queues
 
         self._store = store
         self.schedules = _RedisSchedules(store)
-        self.limits = _RedisLimits(QueueControls(store))
-        self.queues = _RedisQueues(store, QueueControls(store))
+        self.limits = _RedisLimits(Limits(store))
+        self.queues = _RedisQueues(Queues(store))
 
     def dead(self, queue: str | None) -> Iterator[str]:
         from agentq.coordinator.model.lifecycle import State
@@ -173,48 +176,46 @@ class _RedisSchedules:
 
 
 class _RedisLimits:
-    def __init__(self, flow: QueueControls) -> None:
-        self._flow = flow
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
 
     def set(
         self, key: str, most: int | None = None, *, rate: str | None = None, when_full: WhenFull = "queue"
     ) -> JsonRecord:
-        from agentq.coordinator.queues import controls
+        from agentq.coordinator.queues import limits
         from agentq.coordinator.security import tokens
 
-        if when_full not in list(controls.LimitFullPolicy):
-            raise Invalid(f"when_full: {when_full!r} is not a choice; there are {', '.join(controls.LimitFullPolicy)}.")
-        bucket = None if rate is None else controls.LimitRate(**tokens.parse_rate(str(rate))._asdict())
-        self._flow.limit(key, most=most, rate=bucket, when_full=controls.LimitFullPolicy(when_full))
-        return limit_json(self._flow.limits([key])[0])
+        if when_full not in list(limits.LimitFullPolicy):
+            raise Invalid(f"when_full: {when_full!r} is not a choice; there are {', '.join(limits.LimitFullPolicy)}.")
+        bucket = None if rate is None else limits.LimitRate(**tokens.parse_rate(str(rate))._asdict())
+        self._limits.set(key, most=most, rate=bucket, when_full=limits.LimitFullPolicy(when_full))
+        return limit_json(self._limits.get(key))
 
     def all(self) -> list[JsonRecord]:
-        return [limit_json(each) for each in self._flow.limits()]
+        return [limit_json(each) for each in self._limits.all()]
 
     def remove(self, key: str) -> None:
-        self._flow.unlimit(key)
+        self._limits.remove(key)
 
 
 class _RedisQueues:
-    def __init__(self, store: NamespaceStore, flow: QueueControls) -> None:
-        self._store, self._flow = store, flow
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
 
     def all(self) -> list[JsonRecord]:
-        from agentq.coordinator.queues.stats import QueueStatsReader
-
-        return [queue_json(each) for each in QueueStatsReader(self._store).queues()]
+        return [queue_json(each) for each in self._queues.all()]
 
     def pause(self, queue: str, why: str = "") -> None:
-        self._flow.pause(queue, why)
+        self._queues.pause(queue, why)
 
     def resume(self, queue: str) -> None:
-        self._flow.resume(queue)
+        self._queues.resume(queue)
 
     def drain(self, queue: str, why: str = "") -> None:
-        self._flow.drain(queue, why)
+        self._queues.drain(queue, why)
 
     def move(self, queue: str, to: str) -> int:
-        return self._flow.move(queue, to)
+        return self._queues.move(queue, to)
 
     def purge(self, queue: str) -> int:
-        return self._flow.purge(queue, "its queue was purged")
+        return self._queues.purge(queue, "its queue was purged")

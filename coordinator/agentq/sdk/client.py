@@ -52,7 +52,7 @@ class Client:
     _blocks = True
     """Whether a call waits for a server."""
 
-    def __init__(self, open_it: Callable[[], RunVerbs | Backend]) -> None:
+    def __init__(self, open_it: Callable[[], Backend]) -> None:
         self._open = open_it
         self._lock = threading.Lock()
         self._link: _Connection | None = None
@@ -271,9 +271,9 @@ class Client:
 class _Connection:
     """What a client has in one process while it is connected."""
 
-    def __init__(self, opened: RunVerbs | Backend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.pid = os.getpid()
-        self.backend: Backend = RedisBackend(opened) if isinstance(opened, RunVerbs) else opened
+        self.backend = backend
 
 
 def connect(
@@ -293,7 +293,7 @@ def connect(
     return Client(lambda: _open_backend(flags, token))
 
 
-def _open_backend(flags: Mapping[str, str | None], token: str | Path | None) -> RunVerbs | Backend:
+def _open_backend(flags: Mapping[str, str | None], token: str | Path | None) -> Backend:
     found = load_settings(flags)
     settings = found.settings
     for each in found.ignored if found.sources["url"] == DEFAULT_SOURCE else ():
@@ -302,7 +302,8 @@ def _open_backend(flags: Mapping[str, str | None], token: str | Path | None) -> 
     if not is_coordinator_url(settings.url):
         if token is not None:
             raise Invalid("A token is for a coordinator, whose address begins with https://.")
-        return RunVerbs.open(_with_url(settings), client_name="agentq-sdk")
+        settings = _with_url(settings)
+        return RedisBackend(RunVerbs.open(settings, client_name="agentq-sdk"), settings)
     if flags["namespace"] is not None or flags["partitions"] is not None:
         raise Invalid("A coordinator serves one namespace, and knows its partitions; leave both out.")
     from agentq.sdk.http_backend import HttpBackend

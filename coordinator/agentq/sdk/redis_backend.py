@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.errors import AgentqError, Damaged, NotFound, TryLater, Unreachable
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.function_submitter import FunctionSubmitter
 from agentq.coordinator.runs.logs import Logs, RunLogEntry
-from agentq.coordinator.runs.queries import RunFilter, RunQueries
+from agentq.coordinator.runs.queries import RunFilter, RunListPage, RunQueries
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import RunVerbs, SubmitReceipt
+from agentq.coordinator.runs.wait import SignalMessage, list_signals
 from agentq.sdk.wait.run_ends import RunWaiters
 from agentq.sdk.wait.stream import Stream
 
@@ -25,14 +27,16 @@ if TYPE_CHECKING:
     from agentq.coordinator.events.stream import Event
     from agentq.coordinator.sessions.verbs import Sessions
     from agentq.sdk.administration import RedisAdministration
+    from agentq.sdk.backend.runs import Explanation
     from agentq.sdk.wait.event_streams import PositionedEvent
 
 
 class RedisBackend:
     """One namespace, reached by one process."""
 
-    def __init__(self, queue: RunVerbs) -> None:
+    def __init__(self, queue: RunVerbs, settings: Settings) -> None:
         self.queue = queue
+        self.settings = settings
         self.records = RunQueries(queue.store)
         self.endings = RunWaiters(_RedisRunWatcher(queue))
 
@@ -67,8 +71,30 @@ class RedisBackend:
         given = self.records.given(given_to, [run_id]) if given_to is not None else []
         return given[0] if given else self.records.get(run_id)
 
-    def matching(self, which: RunFilter) -> Iterator[str]:
-        return (run.id for run in self.records.all(which))
+    def read(self, run_ids: Sequence[str]) -> list[RunRecord | AgentqError]:
+        return list(map(self._read_one, run_ids))
+
+    def _read_one(self, run_id: str) -> RunRecord | AgentqError:
+        try:
+            return self.records.get(run_id)
+        except (NotFound, Damaged) as fault:
+            return fault
+
+    def page(self, which: RunFilter, *, limit: int = 100, cursor: str | None = None) -> RunListPage:
+        return self.records.page(which, limit=limit, cursor=cursor)
+
+    def explain(self, run_id: str) -> Explanation:
+        from agentq.coordinator.explain.run import RunExplanation
+        from agentq.sdk.backend.runs import Explanation
+
+        run, because = RunExplanation(self.queue.store, self.settings).of(run_id)
+        return Explanation(run.state, because)
+
+    def signals(self, run_id: str) -> list[SignalMessage]:
+        return list_signals(self.queue.store, run_id)
+
+    def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
+        return self.endings.wait_or_fail(run_id, timeout_ms)
 
     def cancel(self, run_id: str, reason: str) -> State:
         return self.queue.cancel(run_id, reason)
@@ -87,6 +113,9 @@ class RedisBackend:
 
     def requeue(self, run_id: str) -> State:
         return self.queue.requeue(run_id)
+
+    def forget(self, ended: Sequence[tuple[str, State]]) -> list[AgentqError | None]:
+        return self.queue.forget(ended)
 
     def logs(self, run_id: str, after: str, *, follow: bool) -> Stream[RunLogEntry]:
         logs = Logs(self.queue.store)

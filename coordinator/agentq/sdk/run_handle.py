@@ -5,13 +5,12 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Generator, Iterator
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from agentq.coordinator.errors import AgentqError, Invalid
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.events.stream import STREAM_START
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.runs import run_record
@@ -86,22 +85,10 @@ class Run(Generic[R_co]):
         return value
 
     def _ended(self, timeout: float | Duration | None) -> run_record.RunRecord:
-        limit_ms = to_timeout_ms(timeout)
-        endings = self._client.endings
-        ended = endings.now(self.id)
-        if ended is not None:
-            return ended
-        told: SimpleQueue[run_record.RunRecord | AgentqError] = SimpleQueue()
-        endings.tell(self.id, told.put)
-        try:
-            answer = told.get(timeout=None if limit_ms is None else limit_ms / 1000)
-        except Empty:
-            raise wait_timeout_error(self.id) from None
-        finally:
-            endings.leave(self.id, told.put)
-        if isinstance(answer, AgentqError):
-            raise answer
-        return answer
+        ended = self._client.endings.wait(self.id, to_timeout_ms(timeout))
+        if ended is None:
+            raise wait_timeout_error(self.id)
+        return ended
 
     # ---- what it writes, and what happens to it
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Duplicate, Invalid
 from agentq.coordinator.sessions import verbs as state
 from agentq.sdk.agent_options import AgentOptions, SessionOptions, build_agent_spec, take_budgets
@@ -15,7 +15,7 @@ from agentq.sdk.run_handle import Run
 
 if TYPE_CHECKING:
     from agentq.sdk.async_client import AsyncClient, AsyncRun
-    from agentq.sdk.backend import SessionVerbs
+    from agentq.sdk.backend.sessions import SessionVerbs
     from agentq.sdk.client import Client
 
 
@@ -42,7 +42,7 @@ class Session:
         ids: list[str] = []
         cursor: str | None = None
         while True:
-            page = self._sessions.turns(self.name, limit=LIST_A_CALL, cursor=cursor)
+            page = self._sessions.turns(self.name, limit=LIST_PER_CALL, cursor=cursor)
             ids += [run.id for run in page.runs]
             cursor = page.cursor
             if cursor is None:

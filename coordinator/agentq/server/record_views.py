@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agentq.coordinator.public_json import outcome_json, run_entry_json, run_json, session_json
+from agentq.coordinator.public_json.runs import outcome_json, run_entry_json, run_json
+from agentq.coordinator.public_json.sessions import session_json
 from agentq.coordinator.runs.run_record import RunListEntry, RunRecord
 from agentq.coordinator.security.secret_fields import redact_spec, redact_value
 from agentq.coordinator.sessions.verbs import SessionRecord

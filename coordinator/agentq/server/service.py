@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import HTTPConnection
 
-from agentq.coordinator.bounds import SUBMIT_A_CALL
+from agentq.coordinator.bounds import SUBMIT_PER_CALL
 from agentq.coordinator.clock import monotonic_ms, monotonic_ns
 from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.config.settings import Settings
@@ -31,7 +31,8 @@ from agentq.coordinator.duties.ticker import Duty, Ticker
 from agentq.coordinator.errors import AgentqError, Fenced, TryLater, Unreachable
 from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
+from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.runs.verbs import RunVerbs, SubmitReceipt
 from agentq.coordinator.schedules.verbs import Schedules
@@ -104,7 +105,8 @@ class ServerService:
         self.run_queries = RunQueries(self.store)
         self.sessions = Sessions(self.store)
         self.schedules = Schedules(self.store)
-        self.queue_controls = QueueControls(self.store)
+        self.queues = Queues(self.store)
+        self.limits = Limits(self.store)
         self.metrics = ServerMetrics(StoreCollector(self.store))
         self.event_hub = EventHub(self.store)
         self.feed = EventFeed(self.event_hub, self.call_in_thread)
@@ -119,7 +121,7 @@ class ServerService:
         )
         self.access = AccessControl(self.store, self.call_in_thread, server, open_to_all=open_to_all, local=local)
         self.submit_batched: Batcher[RunSubmission, SubmitReceipt] = Batcher(
-            self._submit_batch, items_max=SUBMIT_A_CALL, weight_max=BATCH_BYTES_MAX, weigh=lambda each: each.bytes
+            self._submit_batch, items_max=SUBMIT_PER_CALL, weight_max=BATCH_BYTES_MAX, weigh=lambda each: each.bytes
         )
         self.ticker = Ticker(self.store, self._build_duties(), settings.tick_ms, owner=self.id)
         self._thread_pool = ThreadPool(server.threads, "agentq-store")

@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from agentq.coordinator import tracing
-from agentq.coordinator.bounds import DEDUPE_KEY_LENGTH, DEPENDENCIES_A_CALL, IDEMPOTENCY_KEY_MS, SUBMIT_A_CALL
+from agentq.coordinator.bounds import DEDUPE_KEY_LENGTH, DEPENDENCIES_PER_CALL, IDEMPOTENCY_KEY_MS, SUBMIT_PER_CALL
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.model.field_types import FREE_JSON_FIELDS, RESULT_REFERENCE_KEY, check_members, describe_error
 from agentq.coordinator.model.ids import check_run_id, id_created_ms, is_run_id, partition_of
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.queues.controls import QueueControls, warn_unset_limits
+from agentq.coordinator.queues.limits import warn_unset_limits
 from agentq.coordinator.runs.verbs import SubmitReceipt
 from agentq.coordinator.token_context import current_token
 from agentq.server.auth.access_control import Principal
@@ -86,8 +86,8 @@ def parse_submit_body(body: bytes, value: Any, *, one: bool = False) -> SubmitBo
         runs = value["runs"]
         if not isinstance(runs, list) or not runs or value.keys() != {"runs"}:
             raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
-        if len(runs) > SUBMIT_A_CALL:
-            raise Invalid(f"A request has {SUBMIT_A_CALL} runs at the most, not {len(runs)}.")
+        if len(runs) > SUBMIT_PER_CALL:
+            raise Invalid(f"A request has {SUBMIT_PER_CALL} runs at the most, not {len(runs)}.")
         check_members({"runs": dict(enumerate(runs))}, FREE_JSON_FIELDS)
         return SubmitBody([parse_spec(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
     check_members(value, FREE_JSON_FIELDS)
@@ -136,8 +136,8 @@ def _check_referenced_queues(service: ServerService, caller: Principal, specs: S
             raise Denied(f"This token is good only for what is in the queues {queues}; a session or a plan is in none.")
         others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent,))}
         results = set(_find_result_references([*spec.args, spec.kwargs]))
-        if len(results) > DEPENDENCIES_A_CALL:
-            raise Invalid(f"The arguments name {len(results)} runs; {DEPENDENCIES_A_CALL} is the most.")
+        if len(results) > DEPENDENCIES_PER_CALL:
+            raise Invalid(f"The arguments name {len(results)} runs; {DEPENDENCIES_PER_CALL} is the most.")
         for other in sorted(others | results):
             caller.check_queue(service.run_queries.get(other).spec.queue)
 
@@ -186,7 +186,9 @@ def _check_chosen_id(service: ServerService, caller: Principal, what: SubmitBody
 async def _submit_once(
     service: ServerService, caller: Principal, what: SubmitBody, key: str, *, durable: bool
 ) -> SubmitResponse:
-    body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
+    body = sha256(
+        b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_submit_options()) for spec in what.specs)
+    )
     proposal = {"ids": [service.run_verbs.address(spec, None)[0] for spec in what.specs]}
 
     async def submit_reserved(first: dict[str, Any]) -> SubmitResponse:
@@ -259,7 +261,7 @@ async def _submit_specs(
 async def _collect_limit_notes(service: ServerService, specs: Sequence[RunSpec]) -> list[str]:
     """Warnings about limits of accepted runs that are not set."""
     keys = {key for spec in specs for key in spec.limits}
-    return await service.call_in_thread(warn_unset_limits, QueueControls(service.store), sorted(keys)) if keys else []
+    return await service.call_in_thread(warn_unset_limits, service.limits, sorted(keys)) if keys else []
 
 
 async def _submit_durably(service: ServerService, spec: RunSpec, run_id: str) -> SubmitReceipt:

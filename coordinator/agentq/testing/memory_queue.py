@@ -7,6 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.runs.run_record import RunRecord
@@ -17,6 +18,7 @@ from agentq.coordinator.storage.scripts import ScriptSet
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.sdk.client import Client
 from agentq.sdk.errors import StillGoing
+from agentq.sdk.redis_backend import RedisBackend
 from agentq.sdk.wait.run_ends import EndCallback, RunWaiters
 from agentq.testing.clock import Clock
 
@@ -43,7 +45,7 @@ class MemoryClient(Client):
 
     def __init__(self, queue: MemoryQueue | None = None) -> None:
         self.memory = queue or MemoryQueue()
-        super().__init__(lambda: self.memory)
+        super().__init__(lambda: RedisBackend(self.memory, Settings()))
 
     @property
     def clock(self) -> Clock:

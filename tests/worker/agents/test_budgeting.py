@@ -24,8 +24,8 @@ def test_a_cost_that_is_told_with_the_last_word_is_not_unknown_before_it() -> No
     assert spent.input_tokens
     assert spent.cost_usd is None
 
-    assert purse(cost_usd=1.0, tells_cost=True).overdrawn(spent) is None
-    verdict = purse(cost_usd=1.0).overdrawn(spent)
+    assert purse(cost_usd=1.0, tells_cost=True).check_spending(spent) is None
+    verdict = purse(cost_usd=1.0).check_spending(spent)
     assert verdict is not None
     assert verdict.kind is Kind.NO_PRICE
 
@@ -40,19 +40,19 @@ def test_a_cost_that_is_told_with_the_last_word_is_not_unknown_before_it() -> No
 )
 def test_what_was_spent_before_counts(spent: AgentSpending, kind: Kind) -> None:
     before = AgentSpending(cost_usd=0.4, input_tokens=400, output_tokens=100, turns=2)
-    verdict = purse(before, cost_usd=1.0, tokens=1000, turns=4).overdrawn(spent)
+    verdict = purse(before, cost_usd=1.0, tokens=1000, turns=4).check_spending(spent)
 
     assert verdict is not None
     assert verdict.kind is kind
-    assert purse(cost_usd=1.0, tokens=1000, turns=4).overdrawn(spent) is None
+    assert purse(cost_usd=1.0, tokens=1000, turns=4).check_spending(spent) is None
 
 
 def test_an_empty_purse_begins_nothing() -> None:
-    empty = purse(AgentSpending(cost_usd=1.0), cost_usd=1.0).is_empty()
+    empty = purse(AgentSpending(cost_usd=1.0), cost_usd=1.0).check_start()
     assert empty is not None
     assert empty.kind is Kind.BUDGET
-    assert purse(AgentSpending(turns=2), turns=2).is_empty() is not None
-    assert purse(AgentSpending(cost_usd=0.5, turns=1), cost_usd=1.0, turns=2).is_empty() is None
+    assert purse(AgentSpending(turns=2), turns=2).check_start() is not None
+    assert purse(AgentSpending(cost_usd=0.5, turns=1), cost_usd=1.0, turns=2).check_start() is None
 
 
 def test_what_is_left_is_the_least_of_all_budgets() -> None:
@@ -61,7 +61,7 @@ def test_what_is_left_is_the_least_of_all_budgets() -> None:
         BudgetAllowance("session", AgentBudgets(cost_usd=5.0), AgentSpending(cost_usd=4.75)),
     )
 
-    assert both.left() == AgentBudgets(cost_usd=0.25, turns=8)
-    assert BudgetLimits().left() is None
-    assert BudgetLimits().uncounted() is None
-    assert both.uncounted() is not None
+    assert both.remaining() == AgentBudgets(cost_usd=0.25, turns=8)
+    assert BudgetLimits().remaining() is None
+    assert BudgetLimits().find_uncounted() is None
+    assert both.find_uncounted() is not None

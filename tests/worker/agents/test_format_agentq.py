@@ -145,5 +145,5 @@ def test_the_agent_of_the_readme_is_a_whole_one(tmp_path: Path) -> None:
     (profile,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "agentq.toml").write_text(profile)
     settings = {"HOME": str(tmp_path), "AGENTQ_CONFIG": str(tmp_path / "agentq.toml")}
-    mine = ProfileRegistry.found(settings, tmp_path).get("mine")
+    mine = ProfileRegistry.load(settings, tmp_path).get("mine")
     assert (mine.command, mine.format) == (str(tmp_path / "my-agent"), "agentq")

@@ -373,7 +373,7 @@ def test_what_it_does_not_know_passes_through() -> None:
     reading = read("claude", [{"type": "news", "a": 1}, {"type": "system", "subtype": "compact_boundary"}])
 
     assert reading.types == ["other", "other"]
-    assert reading.facts.told
+    assert reading.facts.has_output
 
 
 def test_a_result_is_told_with_its_words() -> None:

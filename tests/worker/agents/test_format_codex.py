@@ -192,6 +192,6 @@ def test_what_tools_write_to_stderr_later_is_not_its_own_error() -> None:
     reader = create_reader("codex", PriorConversation())
     list(reader.read('{"type":"thread.started","thread_id":"th1"}'))
     reader.read_error("Error: no rollout found for thread id 1")
-    reader.ended()
+    reader.finish()
 
     assert reader.facts.kind is None

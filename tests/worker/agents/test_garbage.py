@@ -83,7 +83,7 @@ def test_no_line_makes_a_reader_raise_or_say_what_cannot_be_written(format_: str
             parse_agent_event(written)
         list(reader.read_error(line))
         json.dumps(judge_end(reader.facts, AgentEnd(exit_code=1, now_ms=1)).error).encode()
-    reader.ended()
+    reader.finish()
     assert len(reader.facts.text) < 70_000
     assert len(reader.facts.error) < 5_000
 

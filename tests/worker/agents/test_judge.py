@@ -24,11 +24,11 @@ def end(exit_code: int | None = 0, **told: Any) -> AgentEnd:
 
 
 def good(**told: Any) -> AgentFacts:
-    return AgentFacts(told=True, concluded=True, ok=True, text="Done.", **told)
+    return AgentFacts(has_output=True, concluded=True, ok=True, text="Done.", **told)
 
 
 def bad(kind: Kind | None = None, error: str = "It broke.", **told: Any) -> AgentFacts:
-    return AgentFacts(told=True, concluded=True, ok=False, kind=kind, error=error, **told)
+    return AgentFacts(has_output=True, concluded=True, ok=False, kind=kind, error=error, **told)
 
 
 SLEEP = SleepRequestEvent(for_ms=1000)
@@ -65,7 +65,7 @@ SLEEP = SleepRequestEvent(for_ms=1000)
         (bad(Kind.MAX_TURNS, sleep=SLEEP), end(1), Kind.MAX_TURNS),
         (bad(exits={7: Kind.INPUT}), end(7), Kind.INPUT),
         (AgentFacts(), end(0), Kind.NO_RESULT),
-        (AgentFacts(told=True), end(0), Kind.NO_RESULT),
+        (AgentFacts(has_output=True), end(0), Kind.NO_RESULT),
         (AgentFacts(), end(1), Kind.AGENT_ERROR),
         (AgentFacts(), end(None, signal=9), Kind.KILLED),
         (AgentFacts(), end(None, signal=2), Kind.INTERRUPTED),

@@ -14,7 +14,7 @@ from agentq.coordinator.model.agent_options import AgentBudgets, AgentTurnOption
 from agentq.worker.agents.profiles.command_line import AgentCommand, AgentLaunch, build_command
 from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-PROFILES = ProfileRegistry.found({"HOME": "/nonexistent"}, Path("/nonexistent"))
+PROFILES = ProfileRegistry.load({"HOME": "/nonexistent"}, Path("/nonexistent"))
 EVERY = PROFILES.names()
 SESSION = "0b1ef6b2-5f2b-4d60-9a0f-0d6f3a3c1d11"
 
@@ -46,8 +46,8 @@ def test_claude_begins_goes_on_and_forks_by_the_words_of_its_own(world: dict[str
     assert said[0] == str(tmp_path / "claude")
     assert said[1:5] == ("-p", "--output-format", "stream-json", "--verbose")
     assert said[-2:] == ("--session-id", SESSION)
-    assert started(world, session=SESSION, how="resume").argv[-2:] == ("--resume", SESSION)
-    assert started(world, session=SESSION, how="fork").argv[-3:] == ("--resume", SESSION, "--fork-session")
+    assert started(world, session=SESSION, mode="resume").argv[-2:] == ("--resume", SESSION)
+    assert started(world, session=SESSION, mode="fork").argv[-3:] == ("--resume", SESSION, "--fork-session")
 
 
 def test_a_system_prompt_is_in_a_file_or_before_the_first_prompt_of_a_conversation(
@@ -60,7 +60,7 @@ def test_a_system_prompt_is_in_a_file_or_before_the_first_prompt_of_a_conversati
 
     codex = started(world, "codex", prompt="Go", turn=turn, system_file=file)
     assert (codex.system_file, codex.stdin) == (None, b"You are terse.\n\nGo")
-    later = started(world, "codex", prompt="Go", turn=turn, how="resume", session="s")
+    later = started(world, "codex", prompt="Go", turn=turn, mode="resume", session="s")
     assert later.stdin == b"Go", "its conversation has it already"
     assert "--append-system-prompt-file" not in started(world, prompt="Go").argv
 
@@ -69,13 +69,13 @@ def test_codex_goes_on_by_a_command_of_its_own_with_the_prompt_at_the_end(world:
     options = ("--json", "--skip-git-repo-check", "-c", "sandbox_mode=workspace-write", "-c", "approval_policy=never")
 
     assert started(world, "codex").argv[1:] == ("exec", *options, "-")
-    assert started(world, "codex", how="resume", session="t-1").argv[1:] == ("exec", "resume", *options, "t-1", "-")
-    assert started(world, "codex", how="fork", session="t-1").argv[1:] == ("exec", "fork", *options, "t-1", "-")
+    assert started(world, "codex", mode="resume", session="t-1").argv[1:] == ("exec", "resume", *options, "t-1", "-")
+    assert started(world, "codex", mode="fork", session="t-1").argv[1:] == ("exec", "fork", *options, "t-1", "-")
 
 
 def test_a_bridge_is_our_interpreter_and_the_agent_stands_after_two_dashes(world: dict[str, str]) -> None:
     turn = AgentTurnOptions(model="m", permissions="read")
-    said = started(world, "gemini-acp", how="resume", session="s1", turn=turn).argv
+    said = started(world, "gemini-acp", mode="resume", session="s1", turn=turn).argv
 
     assert said == (
         *(sys.executable, "-m", "agentq.worker.agents.acp", "--model", "m", "--permissions", "read"),
@@ -123,7 +123,7 @@ def test_every_agent_starts_with_each_of_its_permissions_and_all_that_it_can_be_
 
 def test_what_is_left_of_a_budget_counts_more_than_what_was_given(world: dict[str, str]) -> None:
     turn = AgentTurnOptions(budgets=AgentBudgets(cost_usd=2, turns=30))
-    said = started(world, turn=turn, left=AgentBudgets(cost_usd=0.000125, turns=3)).argv
+    said = started(world, turn=turn, remaining=AgentBudgets(cost_usd=0.000125, turns=3)).argv
 
     assert said[said.index("--max-budget-usd") + 1] == "0.000125"
     assert said[said.index("--max-turns") + 1] == "3"
@@ -139,13 +139,13 @@ def test_an_id_of_ours_is_only_said_where_there_is_one(world: dict[str, str]) ->
         ({"prompt": " \n "}, "The prompt is empty"),
         ({"agent": "codex", "prompt": "x" * 1_048_577}, "codex takes 1048576 at the most"),
         ({"agent": "amp", "turn": AgentTurnOptions(model="m")}, "amp cannot be told which model to use"),
-        ({"agent": "aider", "how": "resume", "session": "x"}, "aider cannot go on with a conversation"),
-        ({"agent": "gemini", "how": "fork", "session": "x"}, "gemini cannot go on from a conversation as another one"),
+        ({"agent": "aider", "mode": "resume", "session": "x"}, "aider cannot go on with a conversation"),
+        ({"agent": "gemini", "mode": "fork", "session": "x"}, "gemini cannot go on from a conversation as another one"),
         ({"agent": "aider", "turn": AgentTurnOptions(permissions="full")}, "takes the permissions read or edit"),
         ({"agent": "aider", "prompt_file": None}, "reads its prompt from a file"),
-        ({"how": "resume", "session": "--help"}, "cannot be passed as session"),
-        ({"how": "resume", "session": "a\nb"}, "cannot be passed as session"),
-        ({"how": "resume"}, "{session} is to be filled in"),
+        ({"mode": "resume", "session": "--help"}, "cannot be passed as session"),
+        ({"mode": "resume", "session": "a\nb"}, "cannot be passed as session"),
+        ({"mode": "resume"}, "{session} is to be filled in"),
         ({"account": "wrok"}, "There is no account 'wrok' on this worker; there is default."),
     ],
 )

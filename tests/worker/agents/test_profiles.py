@@ -22,7 +22,7 @@ def profiles_of(folder: Path, text: str = "", **files: str) -> ProfileRegistry:
     for name, content in files.items():
         (folder / "agents").mkdir(exist_ok=True)
         (folder / "agents" / f"{name}.toml").write_text(content)
-    return ProfileRegistry.found({"HOME": str(folder / "home"), "AGENTQ_CONFIG": str(folder / "agentq.toml")}, folder)
+    return ProfileRegistry.load({"HOME": str(folder / "home"), "AGENTQ_CONFIG": str(folder / "agentq.toml")}, folder)
 
 
 def complaint_of(folder: Path, text: str = "", **files: str) -> str:
@@ -32,7 +32,7 @@ def complaint_of(folder: Path, text: str = "", **files: str) -> str:
 
 
 def test_the_built_in_agents_are_there_without_a_file(tmp_path: Path) -> None:
-    found = ProfileRegistry.found({"HOME": str(tmp_path)}, tmp_path)
+    found = ProfileRegistry.load({"HOME": str(tmp_path)}, tmp_path)
 
     assert found.names() == sorted([*NATIVE, *BRIDGED, "standin"])
     assert set(found.sources.values()) == {BUILT_IN_SOURCE}
@@ -140,4 +140,4 @@ def test_the_examples_of_the_page_are_profiles(tmp_path: Path) -> None:
 
 def test_an_unknown_agent_is_answered_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"There is no agent 'cladue'; did you mean claude\?"):
-        ProfileRegistry.found({"HOME": str(tmp_path)}, tmp_path).get("cladue")
+        ProfileRegistry.load({"HOME": str(tmp_path)}, tmp_path).get("cladue")

@@ -13,7 +13,7 @@ from agentq.worker.agents import transcripts
 from agentq.worker.agents.profiles.registry import ProfileRegistry
 from agentq.worker.agents.transcripts import pack_transcript, restore_transcript
 
-PROFILES = ProfileRegistry.found({"HOME": "/nonexistent"}, Path("/nonexistent"))
+PROFILES = ProfileRegistry.load({"HOME": "/nonexistent"}, Path("/nonexistent"))
 CLAUDE = PROFILES.get("claude")
 SESSION = "0b1ef6b2-5f2b-4d60-9a0f-0d6f3a3c1d11"
 SAID = b'{"type":"user"}\n\x00\xff not all of it is text\n'

@@ -10,7 +10,7 @@ from agentq.coordinator.model.agent_options import AgentTurnOptions
 from agentq.worker.agents.profiles.registry import ProfileRegistry
 from agentq.worker.agents.profiles.trust import find_refusal
 
-PROFILES = ProfileRegistry.found({"HOME": "/nonexistent"}, Path("/nonexistent"))
+PROFILES = ProfileRegistry.load({"HOME": "/nonexistent"}, Path("/nonexistent"))
 
 
 def refused(folder: Path, agent: str = "opencode", **turn: str) -> str | None:

@@ -51,7 +51,7 @@ def test_a_patient_git_goes_past_it(depot: Depot, name: str, words: tuple[str, .
     depot.git("pack-refs", "--all")
     lock = left(depot.path / ".git" / name)
 
-    Git(depot.path)(*words, patient=True)
+    Git(depot.path)(*words, wait_for_locks=True)
 
     assert not lock.exists()
 
@@ -71,7 +71,7 @@ def test_that_of_an_index_is_left_however_old_it_is(depot: Depot, monkeypatch: p
     (depot.path / "new").touch()
 
     with pytest.raises(GitFailed, match=r"index\.lock"):
-        Git(depot.path)("add", "new", patient=True)
+        Git(depot.path)("add", "new", wait_for_locks=True)
 
     assert lock.exists()
 
@@ -109,7 +109,7 @@ def test_a_branch_that_somebody_moves_meanwhile_is_told_at_once(depot: Depot, mo
     git = Git(depot.path)
 
     with pytest.raises(GitFailed, match="but expected"):
-        git("update-ref", "refs/heads/work", new, base, patient=True)
+        git("update-ref", "refs/heads/work", new, base, wait_for_locks=True)
     with pytest.raises(TargetMoved):
         target.move(TargetTip(commit=base, here=base), new)
 

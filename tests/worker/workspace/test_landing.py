@@ -46,7 +46,10 @@ class Scene:
     ) -> LandedWork:
         git = Git(self.depot.path)
         landing = WorkLanding(
-            target or TargetBranch(git, "main"), CommitRebase(git, MergeTreeMerger(git)), "squash", say=self.said.append
+            target or TargetBranch(git, "main"),
+            CommitRebase(git, MergeTreeMerger(git)),
+            "squash",
+            note=self.said.append,
         )
 
         async def behind() -> Sequence[tuple[str, str]]:

@@ -26,7 +26,7 @@ def stacking(request: pytest.FixtureRequest, depot: Depot, tmp_path: Path) -> Co
     if request.param == "plumbing":
         return CommitRebase(git, MergeTreeMerger(git))
     depot.git("worktree", "add", "-q", "--detach", str(tmp_path / "bench"))
-    return CommitRebase(git, WorktreeMerger(git.within(tmp_path / "bench")))
+    return CommitRebase(git, WorktreeMerger(git.in_folder(tmp_path / "bench")))
 
 
 def stacked(depot: Depot, stacking: CommitRebase, onto: str, work: str, policy: str = "squash") -> str:

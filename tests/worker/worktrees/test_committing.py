@@ -354,4 +354,4 @@ def test_with_trust_the_hooks_of_the_repository_have_their_say(depot: Depot, sho
     ],
 )
 def test_trailers_stand_at_the_end_of_what_the_run_has_said(text: str, whole: str) -> None:
-    assert CommitMessage("", trailers=(("Agentq-Run", "r"),)).added_to(text) == whole
+    assert CommitMessage("", trailers=(("Agentq-Run", "r"),)).add_to(text) == whole

@@ -81,8 +81,8 @@ def use_git(job: Job, depot: Depot) -> None:
     target = TargetBranch(job.prepared.worktree.repository.git, "work", "origin", address=None)
     target.move(target.tip(), first.commit)
     target.catch_up(target.tip())
-    git("push", "-q", "origin", "HEAD:refs/heads/pushed", far=True)
-    git("fetch", "-q", "origin", far=True)
+    git("push", "-q", "origin", "HEAD:refs/heads/pushed", remote=True)
+    git("fetch", "-q", "origin", remote=True)
     CheckoutUpdate(job.prepared.worktree.repository.git, depot.path).follow(
         depot.head("main"), first.commit, lambda: None
     )
@@ -180,7 +180,7 @@ def test_git_fetches_nothing_that_a_partial_clone_lacks(depot: Depot, shop: Work
         shop.begin(depot.path, "run_2")
     assert ran(trap) == ""
     depot.git("config", "--unset", "remote.origin.uploadpack")
-    assert Git(depot.path, precautions=SafeGitConfig(trust=True))("cat-file", "blob", blob)
+    assert Git(depot.path, safe_config=SafeGitConfig(trust=True))("cat-file", "blob", blob)
 
 
 def test_a_copy_that_a_run_has_tampered_with_runs_nothing(
@@ -190,7 +190,7 @@ def test_a_copy_that_a_run_has_tampered_with_runs_nothing(
         monkeypatch.setenv(f"GIT_{role}_NAME", "me")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "me@localhost")
     address = f"file://{depot.path}"
-    common = shop.begin(address).prepared.worktree.note.common
+    common = shop.begin(address).prepared.worktree.record.common
     depot.git("--git-dir", str(common), "config", "remote.origin.uploadpack", str(trap))
     depot.git("--git-dir", str(common), "config", "remote.origin.url", "/elsewhere")
     depot.git("--git-dir", str(common), "config", "remote.origin.pushurl", "/elsewhere")
@@ -200,7 +200,7 @@ def test_a_copy_that_a_run_has_tampered_with_runs_nothing(
     job = shop.begin(address, "run_2", base="HEAD")
 
     assert ran(trap) == ""
-    assert job.prepared.worktree.note.base == commit
+    assert job.prepared.worktree.record.base == commit
     assert depot.git("--git-dir", str(common), "remote", "get-url", "--push", "--all", "origin") == address
 
 
@@ -212,7 +212,7 @@ def test_what_is_pushed_to_a_path_runs_its_hooks_only_with_trust(depot: Depot, t
     depot.git("--git-dir", str(origin), "config", "core.alternateRefsCommand", str(trap))
     for hook in ("pre-receive", "update", "post-receive", "post-update", "reference-transaction"):
         shutil.copy(trap, origin / "hooks" / hook)
-    git = Git(depot.path, precautions=SafeGitConfig(trust=trust))
+    git = Git(depot.path, safe_config=SafeGitConfig(trust=trust))
 
     git.push("origin", "main:refs/heads/pushed")
     git.push(f"file://{origin}", "main:refs/heads/again")
@@ -230,14 +230,14 @@ def test_only_known_protocols_are_spoken_whatever_a_repository_allows(
         depot.git("config", f"protocol.{name}.allow", "always")
     for address in ("fd::17/x", f"ext::{trap}", "other::x"):
         with pytest.raises(GitFailed, match="not allowed"):
-            Git(depot.path)("fetch", "-q", address, far=True)
+            Git(depot.path)("fetch", "-q", address, remote=True)
     assert ran(trap) == ""
     (tmp_path / "gitconfig").write_text('[protocol "other"]\nallow = always\n[protocol "file"]\nallow = never\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     with pytest.raises(GitFailed, match="remote-other"):
-        Git(depot.path)("fetch", "-q", "other::x", far=True)
+        Git(depot.path)("fetch", "-q", "other::x", remote=True)
     with pytest.raises(GitFailed, match="'file' not allowed"):
-        Git(depot.path)("fetch", "-q", str(depot.path), far=True)
+        Git(depot.path)("fetch", "-q", str(depot.path), remote=True)
 
 
 def test_what_the_user_has_set_up_runs_and_for_nobody_else(
@@ -372,7 +372,7 @@ def test_git_is_given_nothing_of_the_workers_and_asks_nobody(depot: Depot, monke
     seen = git("-c", "alias.seen=!env", "seen")
     assert "/nowhere" not in seen
     assert "GIT_TERMINAL_PROMPT=0" in seen
-    assert "AGENTQ_URL" not in git("-c", "alias.seen=!env", "seen", far=True)
+    assert "AGENTQ_URL" not in git("-c", "alias.seen=!env", "seen", remote=True)
 
 
 def test_git_that_takes_too_long_ends_with_all_it_started(
@@ -401,9 +401,9 @@ def test_git_that_takes_too_long_ends_with_all_it_started(
 
 
 def test_a_failure_is_a_sentence_without_a_password(depot: Depot) -> None:
-    git = Git(depot.path, precautions=SafeGitConfig(), leash=GitCancellation())
+    git = Git(depot.path, safe_config=SafeGitConfig(), cancellation=GitCancellation())
     with pytest.raises(GitFailed) as failed:
-        git("fetch", "-q", "http://me:secret@127.0.0.1:9/x.git", far=True)
+        git("fetch", "-q", "http://me:secret@127.0.0.1:9/x.git", remote=True)
 
     assert str(failed.value).startswith("git fetch failed: ")
-    assert "secret" not in str(failed.value) + failed.value.said
+    assert "secret" not in str(failed.value) + failed.value.stderr

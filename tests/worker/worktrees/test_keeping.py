@@ -23,20 +23,20 @@ FOREVER = RetentionPolicy(1_000 * HOUR_MS, 1 << 40)
 
 def aged(job: Job, hours: int) -> None:
     """As if nobody had worked in it for so long."""
-    (note,) = [each.note for each in list_worktrees(job.path.parent.parent.parent) if each.note.run == job.run]
+    (note,) = [each.record for each in list_worktrees(job.path.parent.parent.parent) if each.record.run == job.run]
     past_ms = wall_ms() - hours * HOUR_MS
-    note.with_(made_at_ms=past_ms, ended_at_ms=past_ms if note.ended_at_ms else None)
+    note.updated(made_at_ms=past_ms, ended_at_ms=past_ms if note.ended_at_ms else None)
 
 
 def killed(job: Job) -> None:
     """As if the worker that has it had been killed."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         keeper = process_tree.get_process_name(dead.pid)
-    job.prepared.worktree.noted(keeper=keeper)
+    job.prepared.worktree.update_record(keeper=keeper)
 
 
 def kinds(shop: Workshop) -> dict[str, str]:
-    return {each.note.run: each.kind for each in list_worktrees(shop.home)}
+    return {each.record.run: each.kind for each in list_worktrees(shop.home)}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_worktree_stays_as_its_run_says(
 
     assert job.close(failed=failed) == became
     (found,) = list_worktrees(shop.home)
-    assert (found.kind, found.note.branch is not None) == (became, became == "kept")
+    assert (found.kind, found.record.branch is not None) == (became, became == "kept")
     if became == "idle":
         assert depot.read("refs/agentq/run_1", "new") == "new"
 
@@ -117,12 +117,12 @@ def test_what_is_old_goes_and_what_a_run_works_in_never(depot: Depot, shop: Work
 def test_what_was_being_taken_away_by_a_worker_that_was_killed_goes_at_once(depot: Depot, shop: Workshop) -> None:
     job = shop.begin(depot.path, "run_1")
     (job.path / "late.txt").write_text("late\n")
-    job.prepared.worktree.noted(state="going")
+    job.prepared.worktree.update_record(state="going")
     assert apply_retention(shop.home, FOREVER) == [], "its worker lives"
 
     killed(job)
     (found,) = list_worktrees(shop.home)
-    found.note.with_(state="going")
+    found.record.updated(state="going")
     (told,) = apply_retention(shop.home, FOREVER)
 
     assert told.endswith("its work kept as refs/agentq/run_1: whoever was taking it away is gone")
@@ -133,15 +133,15 @@ def test_what_was_being_taken_away_by_a_worker_that_was_killed_goes_at_once(depo
 
 def test_a_worktree_that_holds_nothing_of_its_own_leaves_nothing_behind(depot: Depot, shop: Workshop) -> None:
     shop.begin(depot.path, "failed").close(failed="it failed")
-    shop.all.leave(shop.begin(depot.path, "left").prepared, why="its work conflicts")
+    shop.all.hand_over(shop.begin(depot.path, "left").prepared, why="its work conflicts")
     job = shop.begin(depot.path, "parked")
-    shop.all.leave(job.prepared)
+    shop.all.hand_over(job.prepared)
     repository = job.prepared.worktree.repository
     merges = make_worktree(repository, shop.home, WorktreeRequest("merges-work", repository.resolved("main"), None))
     (merges.path / "merged").write_text("which others hold\n")
-    merges.noted(keeper="")
+    merges.update_record(keeper="")
 
-    assert {each.note.run: each.why for each in list_worktrees(shop.home)} == {
+    assert {each.record.run: each.why for each in list_worktrees(shop.home)} == {
         "failed": "it failed",
         "left": "its work conflicts; if there is another attempt, it goes on in it",
         "parked": "it is handed on; if there is another attempt, it goes on in it",
@@ -211,7 +211,7 @@ def test_ports_are_free_and_no_two_runs_have_the_same(depot: Depot, shop: Worksh
 def test_a_setup_is_not_done_again_in_a_tree_in_which_it_has_succeeded(depot: Depot, shop: Workshop) -> None:
     job = shop.begin(depot.path, setup=("make", "deps"))
     assert not job.prepared.setup_done
-    shop.all.set_up(job.prepared, job.workspace)
+    shop.all.note_set_up(job.prepared, job.workspace)
 
     def again(setup: tuple[str, ...]) -> bool:
         return shop.begin(depot.path, same=True, earlier=True, setup=setup).prepared.setup_done

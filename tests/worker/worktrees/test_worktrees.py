@@ -115,7 +115,7 @@ def test_a_worktree_that_another_worker_still_has_is_put_aside_with_its_work(dep
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         superseded = Job(shop, "run_1", job.workspace, job.prepared)
         superseded.prepared = replace(
-            job.prepared, worktree=job.prepared.worktree.noted(keeper=process_tree.get_process_name(other.pid))
+            job.prepared, worktree=job.prepared.worktree.update_record(keeper=process_tree.get_process_name(other.pid))
         )
         again = shop.begin(depot.path, same=True, earlier=True)
         assert other.stdin is not None
@@ -137,7 +137,9 @@ def test_an_attempt_goes_on_with_what_is_kept_where_the_worktree_is_gone(depot: 
     job.close(failed=None)
     depot.commit("newer", c__txt="c\n")
 
-    prepared = shop.all.prepare(shop.git(job.workspace), "run_1", job.workspace, same=True, earlier=True, base=base)
+    prepared = shop.all.prepare(
+        shop.git(job.workspace), "run_1", job.workspace, continues=True, has_earlier=True, base=base
+    )
 
     assert (prepared.path / "half").read_text() == "half\n"
     assert prepared.worktree.base == base
@@ -149,7 +151,7 @@ def test_a_worktree_whose_note_is_lost_is_still_known_and_a_strange_folder_is_pu
 ) -> None:
     job = shop.begin(depot.path)
     (job.path / "a.txt").write_text("work\n")
-    job.prepared.worktree.note.file.write_text("")
+    job.prepared.worktree.record.file.write_text("")
     shop.begin(depot.path, earlier=True)
     assert depot.read("refs/agentq/run_1", "a.txt") == "work"
 
@@ -256,13 +258,15 @@ def test_a_copy_follows_its_address_and_unfinished_work_goes_by_it_to_another_ho
     here, there = Workshop(tmp_path / "here"), Workshop(tmp_path / "there")
     job = here.begin(address)
     (job.path / "half").write_text("half\n")
-    here.all.leave(job.prepared)
+    here.all.hand_over(job.prepared)
     assert depot.read("refs/agentq/run_1", "half") == "half"
 
     newer = depot.commit("newer", c__txt="c\n")
     assert there.begin(address, "run_2").prepared.worktree.base == newer
     base = job.prepared.worktree.base
-    prepared = there.all.prepare(there.git(job.workspace), "run_1", job.workspace, same=True, earlier=True, base=base)
+    prepared = there.all.prepare(
+        there.git(job.workspace), "run_1", job.workspace, continues=True, has_earlier=True, base=base
+    )
     assert (prepared.path / "half").read_text() == "half\n"
     assert prepared.worktree.base == base
 
@@ -281,7 +285,7 @@ def test_a_stopped_attempt_waits_for_nothing(depot: Depot, shop: Workshop) -> No
     git = shop.git(job.workspace, leash)
     with job.prepared.worktree.repository.locked(), ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(lambda: shop.all.prepare(git, "run_2", job.workspace))
-        leash.pull()
+        leash.cancel()
         with pytest.raises(GitCancelled):
             waiting.result(10)
 

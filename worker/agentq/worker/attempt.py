@@ -18,7 +18,6 @@ import random
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from signal import Signals
@@ -33,6 +32,7 @@ from agentq.coordinator.runs.logs import LogChunk
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.runs.wait import Resumption, RunWait
 from agentq.worker.attempt_context import AttemptContext as AttemptContext
+from agentq.worker.attempt_stop import AttemptStop, NotStarted
 from agentq.worker.output.output_pipes import OutputPipes
 from agentq.worker.output.redaction import Redactor
 from agentq.worker.output.sanitizer import sanitize_text
@@ -54,36 +54,20 @@ PROGRESS_CHARACTERS = 200
 Answer = TypeVar("Answer")
 
 
-class AttemptStop(Enum):
-    """Why an attempt is stopped from outside."""
-
-    CANCELLED = "cancelled"
-    FENCED = "fenced"
-    RELEASED = "released"
-
-
-class NotStarted(Exception):
-    """It is over before its processes have begun; the argument is its outcome."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
-
-
 class RunAttempt:
     """One claim being executed. Lives on the worker's event loop."""
 
-    def __init__(self, claim: Claim, spec: RunSpec, surroundings: AttemptContext) -> None:
+    def __init__(self, claim: Claim, spec: RunSpec, context: AttemptContext) -> None:
         self.claim = claim
         self.spec = spec
         self.stopped = asyncio.Event()
-        self.called = asyncio.Event()
+        self.merge_signal = asyncio.Event()
         """It may be its turn to merge."""
         self.delivery: WorkDelivery | None = None
         """What becomes of its work, if it has a workspace."""
-        self.around = surroundings
-        self._hurried = asyncio.Event()
-        self._poked = asyncio.Event()
+        self.context = context
+        self._kill_now = asyncio.Event()
+        self._limits_changed = asyncio.Event()
         """Something has changed that its limits depend on."""
         self._interrupted = True
         """Whether the process was ended before it ended by itself."""
@@ -105,11 +89,11 @@ class RunAttempt:
             self._stop, self._reason = why, reason
         self.stopped.set()
         if self.delivery is not None and (why is not AttemptStop.RELEASED or within_ms is not None):
-            self.delivery.leash.pull()
+            self.delivery.cancellation.cancel()
         if why is AttemptStop.FENCED:
-            self._hurried.set()
+            self._kill_now.set()
         elif within_ms is not None:
-            asyncio.get_running_loop().call_later(within_ms / 1000, self._hurried.set)
+            asyncio.get_running_loop().call_later(within_ms / 1000, self._kill_now.set)
 
     def drain(self) -> None:
         """Its worker drains: its process gets the signal that the run asks for, and can save what it has."""
@@ -117,7 +101,7 @@ class RunAttempt:
         if self.spec.on_drain is not None and self._process is not None:
             self._process.send_signal(Signals[self.spec.on_drain])
 
-    def refused(self, refusal: AgentqError) -> None:
+    def on_refused(self, refusal: AgentqError) -> None:
         """The server did not take `start`: the run is to be cancelled, or was given to somebody else."""
         if isinstance(refusal, Stopping):
             self.stop(AttemptStop.CANCELLED, "cancelled on request")
@@ -130,68 +114,68 @@ class RunAttempt:
 
     async def run(self) -> None:
         """Execute, and say how it ended."""
-        await self._end_earlier()
-        resumption = await self._received()
+        await self._end_earlier_attempts()
+        resumption = await self._receive_resumption()
         try:
-            self.go_on()
+            self.check_not_stopped()
             # Before its worktree is made: a run that is only claimed for long is taken from its worker.
-            self.around.say(AttemptReport("start", self.claim))
-            outcome = await self._worked(resumption)
+            self.context.send_report(AttemptReport("start", self.claim))
+            outcome = await self._execute_with_workspace(resumption)
         except NotStarted as undone:
             outcome = undone.outcome
         if self.delivery is not None:
-            await self.delivery.hand_on(outcome)
-        self._say_how_it_ended(outcome)
+            await self.delivery.hand_over(outcome)
+        self._report_outcome(outcome)
         if self.delivery is not None:
-            await self.delivery.leave(outcome)
+            await self.delivery.close(outcome)
 
-    async def _worked(self, resumption: Resumption | None) -> Outcome:
+    async def _execute_with_workspace(self, resumption: Resumption | None) -> Outcome:
         """Execute; in a workspace, what comes before and after that, too."""
         self._resumes = resumption is not None
         if self.spec.workspace is None:
-            return await self._execute_as(lambda spec: spec, resumption)
+            return await self._execute_in(lambda spec: spec, resumption)
         from agentq.worker.workspace.delivery import WorkDelivery  # which most runs never need
 
         self.delivery = WorkDelivery(self, self.spec)
-        return await self.delivery.run(lambda placed: self._execute_as(placed, resumption))
+        return await self.delivery.run(lambda placed: self._execute_in(placed, resumption))
 
-    async def _execute_as(self, placed: Callable[[RunSpec], RunSpec], resumption: Resumption | None) -> Outcome:
+    async def _execute_in(self, place_spec: Callable[[RunSpec], RunSpec], resumption: Resumption | None) -> Outcome:
         """With what the runs before it gave, and where it is to work."""
         spec = self.spec
         if spec.inputs or spec.context != "none":
             from agentq.worker.task_inputs import TaskInputs
 
             try:
-                spec = await self.decided(lambda: TaskInputs(self.around.queue, self.claim).filled(spec))
+                spec = await self.ask_server(lambda: TaskInputs(self.context.queue, self.claim).fill(spec))
             except (Invalid, NotAllowed) as refused:
                 raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=str(refused))) from refused
-        self.spec = placed(spec)
+        self.spec = place_spec(spec)
         return await self._execute(resumption)
 
-    def go_on(self) -> None:
+    def check_not_stopped(self) -> None:
         """Unless it was stopped meanwhile: nothing is begun for nobody."""
         if self._stop is not None:
             raise NotStarted(Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None))
 
-    async def _end_earlier(self) -> None:
+    async def _end_earlier_attempts(self) -> None:
         """What an earlier attempt left on this host, its worker killed, ends before this one begins."""
         if self.claim.fence.partition("-")[0] != "1":
-            await end_dead_trees(f"{self.around.environment.namespace}/{self.claim.id}", cgroups=self.around.cgroups)
+            await end_dead_trees(f"{self.context.environment.namespace}/{self.claim.id}", cgroups=self.context.cgroups)
 
-    async def _received(self) -> Resumption | None:
+    async def _receive_resumption(self) -> Resumption | None:
         """What it resumes with, if it is not the first attempt."""
         if self.claim.fence.partition("-")[0] == "1":
             return None
-        return await self.answered(partial(self.around.queue.receive, self.claim))
+        return await self.ask_until_stopped(partial(self.context.queue.receive, self.claim))
 
-    async def decided(self, ask: Callable[[], Answer]) -> Answer:
+    async def ask_server(self, ask: Callable[[], Answer]) -> Answer:
         """Ask the server until it answers; what is not decided when the attempt is stopped never is."""
         answers: list[Answer] = []
-        await self.answered(lambda: answers.append(ask()))
-        self.go_on()
+        await self.ask_until_stopped(lambda: answers.append(ask()))
+        self.check_not_stopped()
         return answers[0]
 
-    async def answered(self, ask: Callable[[], Answer]) -> Answer | None:
+    async def ask_until_stopped(self, ask: Callable[[], Answer]) -> Answer | None:
         """Ask the server, in a thread, until it answers; None if the attempt was stopped before that."""
         while self._stop is None:
             try:
@@ -210,7 +194,7 @@ class RunAttempt:
     # ---- what its workspace asks
 
     @property
-    def goes_on(self) -> bool:
+    def continues_earlier(self) -> bool:
         """Whether it goes on with what an earlier attempt has left: a command only where it had waited."""
         return self._resumes
 
@@ -226,17 +210,17 @@ class RunAttempt:
         return False
 
     @property
-    def comes_back(self) -> bool:
+    def continues_later(self) -> bool:
         """Whether it was handed back, or waits: another attempt goes on in its worktree."""
         return self._wait is not None or (self._stop is AttemptStop.RELEASED and self._interrupted)
 
-    def interrupted(self) -> Outcome:
+    def interrupt(self) -> Outcome:
         """It was stopped before its work was in."""
         self._interrupted = True
         return Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
 
     def log(self, chunks: list[LogChunk]) -> None:
-        self.around.narration.log(self.claim, chunks)
+        self.context.log_upload.log(self.claim, chunks)
 
     def note(self, sentence: str) -> None:
         """Say something of our own in the log."""
@@ -244,45 +228,45 @@ class RunAttempt:
 
     def progress(self, sentence: str) -> None:
         """Say what it does now."""
-        self.around.narration.progress(self.claim, {"note": sanitize_text(sentence)[:PROGRESS_CHARACTERS]})
+        self.context.log_upload.progress(self.claim, {"note": sanitize_text(sentence)[:PROGRESS_CHARACTERS]})
 
     # ---- how it ended
 
-    def _say_how_it_ended(self, outcome: Outcome) -> None:
-        say, claim = self.around.say, self.claim
+    def _report_outcome(self, outcome: Outcome) -> None:
+        send, claim = self.context.send_report, self.claim
         if self._stop is AttemptStop.FENCED:
             return
         if self._stop is AttemptStop.RELEASED and self._interrupted:
             # Whatever its exit code: many programs exit with 0 when they are told to end, their work not done.
-            say(AttemptReport("release", claim, reason=self._reason))
+            send(AttemptReport("release", claim, reason=self._reason))
         elif outcome.class_ is OutcomeClass.OK and self._wait is not None:
-            say(AttemptReport("park", claim, wait=self._wait))
+            send(AttemptReport("park", claim, wait=self._wait))
         elif outcome.class_ in COMPLETING_CLASSES:
-            say(AttemptReport("finish", claim, outcome))
+            send(AttemptReport("finish", claim, outcome))
         else:
-            say(AttemptReport("fail", claim, outcome))
+            send(AttemptReport("fail", claim, outcome))
 
     async def _execute(self, resumption: Resumption | None) -> Outcome:
-        channel = self.around.channels.open(self.claim)
+        channel = self.context.channels.open(self.claim)
         try:
-            return await self._within(channel, resumption)
+            return await self._execute_with(channel, resumption)
         finally:
-            self.around.channels.give_back(channel)
+            self.context.channels.release(channel)
 
-    async def _within(self, channel: ResultChannel, resumption: Resumption | None) -> Outcome:
+    async def _execute_with(self, channel: ResultChannel, resumption: Resumption | None) -> Outcome:
         try:
             if resumption is not None:
                 channel.resume(resumption)
-            launch = await self._prepared(channel, resumption)
-            self.go_on()
-            self._secrets = self.around.environment.secrets(launch.env)
-            process = await RunProcess.spawn(launch, cgroups=self._cgroups())
+            launch = await self._build_launch(channel, resumption)
+            self.check_not_stopped()
+            self._secrets = self.context.environment.secrets(launch.env)
+            process = await RunProcess.spawn(launch, cgroups=self._needed_cgroups())
         except (SpawnFailed, OSError) as failed:
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
         self._process = process
         if self._draining:
             self.drain()
-        output = self._output(process)
+        output = self._open_output(process)
         channel.listen(self._on_progress, output.note)
         try:
             return await self._watch(process, output, channel)
@@ -293,19 +277,19 @@ class RunAttempt:
 
     async def _watch(self, process: RunProcess, output: OutputPipes, channel: ResultChannel) -> Outcome:
         ended = asyncio.ensure_future(process.wait())
-        late = await self._until_over(ended, output)
+        late = await self._wait_for_end(ended, output)
         self._interrupted = not ended.done()
         leaked = await self._end(process, self.spec.stop_grace_ms if self._interrupted else 0)
         exit_ = await ended
-        await output.drained(OUTPUT_DRAIN_MS)
+        await output.drain(OUTPUT_DRAIN_MS)
         if leaked:
             output.note(f"killed what had left the run's group: {leaked} process{'es' if leaked > 1 else ''}")
-        return await self._outcome(late, exit_, output, channel)
+        return await self._build_outcome(late, exit_, output, channel)
 
     async def _end(self, process: RunProcess, grace_ms: int) -> int:
         """End its processes; the grace is over when there is a reason to hurry."""
         ending = asyncio.ensure_future(process.end(grace_ms))
-        hurried = asyncio.ensure_future(self._hurried.wait())
+        hurried = asyncio.ensure_future(self._kill_now.wait())
         await asyncio.wait({ending, hurried}, return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
         if ending.done():
@@ -315,10 +299,13 @@ class RunAttempt:
             await ending
         return await process.end(0)
 
-    async def _until_over(self, ended: asyncio.Future[ProcessExit], output: OutputPipes) -> OutcomeClass | None:
+    async def _wait_for_end(self, ended: asyncio.Future[ProcessExit], output: OutputPipes) -> OutcomeClass | None:
         """Wait until the process ends, somebody stops it, or it takes too long; says which limit it broke, if any."""
         started_ms = monotonic_ms()
-        stopped, poked = asyncio.ensure_future(self.stopped.wait()), asyncio.ensure_future(self._poked.wait())
+        stopped, changed = (
+            asyncio.ensure_future(self.stopped.wait()),
+            asyncio.ensure_future(self._limits_changed.wait()),
+        )
         try:
             while True:
                 left = self._limits_left(started_ms, output)
@@ -326,14 +313,14 @@ class RunAttempt:
                 if late is not None or ended.done() or stopped.done():
                     return None if ended.done() or stopped.done() else late
                 timeout = min(left.values()) / 1000 if left else None
-                futures: list[asyncio.Future[Any]] = [ended, stopped, poked]
+                futures: list[asyncio.Future[Any]] = [ended, stopped, changed]
                 await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                if poked.done():
-                    self._poked.clear()
-                    poked = asyncio.ensure_future(self._poked.wait())
+                if changed.done():
+                    self._limits_changed.clear()
+                    changed = asyncio.ensure_future(self._limits_changed.wait())
         finally:
             stopped.cancel()
-            poked.cancel()
+            changed.cancel()
 
     def _limits_left(self, started_ms: int, output: OutputPipes) -> dict[OutcomeClass, int]:
         now, left = monotonic_ms(), dict[OutcomeClass, int]()
@@ -344,19 +331,19 @@ class RunAttempt:
             left[OutcomeClass.SILENCE] = heard_ms + self.spec.silence_timeout_ms - now
         return left
 
-    async def _outcome(
+    async def _build_outcome(
         self, late: OutcomeClass | None, exit_: ProcessExit, output: OutputPipes, channel: ResultChannel
     ) -> Outcome:
-        result, about = channel.result(), self._about(exit_, output)
+        result, fields = channel.result(), self._outcome_fields(exit_, output)
         if self._stop is AttemptStop.CANCELLED:
-            return Outcome.model_validate({"class": OutcomeClass.CANCELLED, "error": self._reason, **about})
+            return Outcome.model_validate({"class": OutcomeClass.CANCELLED, "error": self._reason, **fields})
         kind, error = classify_exit(late, exit_, self.spec)
         if kind is OutcomeClass.OK and result.error:
             kind, error = OutcomeClass.CHECK, result.error
         self._wait = result.wait
-        return Outcome.model_validate({"class": kind, "error": error, "result": self._redacted(result.value), **about})
+        return Outcome.model_validate({"class": kind, "error": error, "result": self._redact(result.value), **fields})
 
-    def _about(self, exit_: ProcessExit, output: OutputPipes) -> dict[str, Any]:
+    def _outcome_fields(self, exit_: ProcessExit, output: OutputPipes) -> dict[str, Any]:
         """What is told of any end."""
         return {
             "exit_code": exit_.code,
@@ -365,21 +352,21 @@ class RunAttempt:
             "usage": self._usage(exit_),
         }
 
-    def _output(self, process: RunProcess) -> OutputPipes:
-        log = partial(self.around.narration.log, self.claim)
+    def _open_output(self, process: RunProcess) -> OutputPipes:
+        log = partial(self.context.log_upload.log, self.claim)
         return OutputPipes(process.stdout, process.stderr, self._log_file(), log, secrets=self._secrets)
 
     def _on_progress(self, progress: ProgressFields) -> None:
-        self.around.narration.progress(self.claim, self._redacted(progress))
+        self.context.log_upload.progress(self.claim, self._redact(progress))
 
-    def _redacted(self, value: Any) -> Any:
+    def _redact(self, value: Any) -> Any:
         """What it tells in other ways than by its output."""
         return value if self._secrets is None else Redactor(self._secrets).value(value)
 
-    def _cgroups(self) -> Cgroups | None:
+    def _needed_cgroups(self) -> Cgroups | None:
         """A group of its own for a run whose memory is bounded; the others are found without, at half the price."""
         caps = self.spec.caps
-        return self.around.cgroups if caps is not None and caps.memory_bytes is not None else None
+        return self.context.cgroups if caps is not None and caps.memory_bytes is not None else None
 
     def _usage(self, exit_: ProcessExit) -> ProcessUsage:
         return ProcessUsage(
@@ -394,7 +381,7 @@ class RunAttempt:
     def _cwd(self) -> Path:
         return Path(self.spec.cwd) if self.spec.cwd else Path.home()
 
-    async def _prepared(self, channel: ResultChannel, resumption: Resumption | None) -> ProcessLaunch:  # noqa: ARG002
+    async def _build_launch(self, channel: ResultChannel, resumption: Resumption | None) -> ProcessLaunch:  # noqa: ARG002
         """All that has to be there before its process begins."""
         spec = self.spec
         if spec.kind != "command":
@@ -402,12 +389,12 @@ class RunAttempt:
             raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=refusal))
         return ProcessLaunch(
             argv=spec.argv,
-            env=self.around.environment.of(self.claim, spec, channel.variables()),
+            env=self.context.environment.build(self.claim, spec, channel.variables()),
             cwd=self._cwd(),
-            cookie=self.around.environment.cookie(self.claim),
+            cookie=self.context.environment.cookie(self.claim),
             caps=spec.caps or ResourceLimits(),
             stdin=(spec.stdin or "").encode(),
         )
 
     def _log_file(self) -> Path:
-        return self.around.logs / self.claim.id / f"{self.claim.fence}.log"
+        return self.context.log_folder / self.claim.id / f"{self.claim.fence}.log"

@@ -23,11 +23,11 @@ class AttemptContext:
 
     environment: RunEnvironment
     cgroups: Cgroups | None
-    logs: Path
+    log_folder: Path
     channels: ResultChannels
-    say: Callable[[AttemptReport], None]
-    narration: LogUpload
-    door: AgentSocket
+    send_report: Callable[[AttemptReport], None]
+    log_upload: LogUpload
+    agent_socket: AgentSocket
     """Where agents may use agentq for their runs."""
     queue: RunVerbs
     """What the server is asked; in a thread, as it may be slow or away."""

@@ -8,11 +8,11 @@ from agentq.worker.agents.agent_context import AgentContext
 from agentq.worker.attempt import AttemptContext, RunAttempt
 
 
-def create_attempt(claim: Claim, surroundings: AttemptContext, agents: AgentContext) -> RunAttempt:
+def create_attempt(claim: Claim, context: AttemptContext, agents: AgentContext) -> RunAttempt:
     """What executes it; raises where it cannot be read."""
     spec = parse_spec(claim.spec, claim.lane)
     if spec.kind == "agent":
         from agentq.worker.agents.agent_attempt import AgentAttempt  # which most workers never need
 
-        return AgentAttempt(claim, spec, surroundings, agents)
-    return RunAttempt(claim, spec, surroundings)
+        return AgentAttempt(claim, spec, context, agents)
+    return RunAttempt(claim, spec, context)

@@ -36,45 +36,45 @@ RETRY_MS = 1_000
 class ClaimListener:
     """Who hears of what came in; called in the claiming thread."""
 
-    claimed: Callable[[Claim], None]
-    ordered: Callable[[], None]
+    on_claim: Callable[[Claim], None]
+    on_order: Callable[[], None]
     """Something is in the inbox: the next heartbeat reads it."""
-    idle: Callable[[], None]
+    on_idle: Callable[[], None]
     """There was nothing to claim."""
-    failed: Callable[[AgentqError], None]
-    surplus: Callable[[Claim], None] = lambda _: None
+    on_failure: Callable[[AgentqError], None]
+    on_surplus: Callable[[Claim], None] = lambda _: None
     """This one is more than may be taken in all, where there is a limit: it is to be handed back."""
 
 
 class FunctionIntake(Protocol):
     """Who takes function runs."""
 
-    def wanted_here(self) -> int:
+    def room_here(self) -> int:
         """How many would find a place, and are not claimed elsewhere."""
 
-    def elsewhere(self) -> bool:
+    def claims_itself(self) -> bool:
         """Whether they are claimed elsewhere at the moment: then we do not know whether there are any."""
 
-    def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
+    def take(self, claims: Sequence[Claim], requested: int | None = None) -> None:
         """These were claimed, when so many were asked for."""
 
-    def settled(self) -> None:
+    def on_claiming_done(self) -> None:
         """There is nothing more to claim now."""
 
 
 class NoFunctionIntake:
     """Nobody does."""
 
-    def wanted_here(self) -> int:
+    def room_here(self) -> int:
         return 0
 
-    def elsewhere(self) -> bool:
+    def claims_itself(self) -> bool:
         return False
 
-    def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
-        raise AssertionError(f"{len(claims)} function runs were claimed, and none of {asked} was wanted")
+    def take(self, claims: Sequence[Claim], requested: int | None = None) -> None:
+        raise AssertionError(f"{len(claims)} function runs were claimed, and none of {requested} was wanted")
 
-    def settled(self) -> None:
+    def on_claiming_done(self) -> None:
         """Nothing has to be done about that."""
 
 
@@ -82,27 +82,27 @@ class ClaimLoop:
     """Keeps a worker's slots filled."""
 
     def __init__(
-        self, lease: WorkerLease, hands: WorkerSlots, takers: ClaimListener, calls: FunctionIntake | None = None
+        self, lease: WorkerLease, slots: WorkerSlots, listener: ClaimListener, functions: FunctionIntake | None = None
     ) -> None:
         self.lease = lease
-        self.calls = calls or NoFunctionIntake()
-        self._with_calls = False
+        self.functions = functions or NoFunctionIntake()
+        self._blocks_on_functions = False
         """Whether the block that goes on, or comes next, is on the lanes of functions too."""
-        self.hands = hands
-        self.takers = takers
+        self.slots = slots
+        self.listener = listener
         self._reader = lease.reader()
         self._closed = threading.Event()
         self._pause = threading.Event()
-        self._look = True
-        self._strayed = False
-        self._turn = 0
-        self._anew = False
+        self._claim_due = True
+        self._adoption_due = False
+        self._blocked_partition = 0
+        self._lanes_changed = False
         self._safety_ms = monotonic_ms() + SAFETY_CLAIM_MS
-        hands.on_free(self._slot_freed)
-        hands.on_full(self._slots_taken)
-        self._awaits_runs = False
+        slots.on_free(self._wake)
+        slots.on_full(self._on_slots_full)
+        self._blocks_on_runs = False
         """Whether it is blocking on lanes of what takes a slot."""
-        self._thread = WorkerThread(self._run, "agentq-claims", takers.failed)
+        self._thread = WorkerThread(self._run, "agentq-claims", listener.on_failure)
 
     def start(self) -> None:
         self._thread.start()
@@ -115,150 +115,152 @@ class ClaimLoop:
         self._thread.join()
         self._reader.close()
 
-    def look_anew(self) -> None:
+    def lanes_changed(self) -> None:
         """The worker serves other lanes than before."""
-        self._anew = True
-        self._slot_freed()
+        self._lanes_changed = True
+        self._wake()
 
-    def calls_wanted(self) -> None:
+    def functions_wanted(self) -> None:
         """Function runs are wanted, from here."""
-        if not self._with_calls:
-            self._slot_freed()
+        if not self._blocks_on_functions:
+            self._wake()
 
-    def look_again(self) -> None:
+    def claim_again(self) -> None:
         """Something is over: see whether there is more."""
-        self._slot_freed()
+        self._wake()
 
-    def _slot_freed(self) -> None:
-        self._look = True
+    def _wake(self) -> None:
+        self._claim_due = True
         self._reader.unblock()
 
-    def _slots_taken(self) -> None:
+    def _on_slots_full(self) -> None:
         """A child has the slot that the block is for."""
-        if self._awaits_runs:
+        if self._blocks_on_runs:
             self._reader.unblock()
 
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                self._round()
+                self._claim_or_block()
             except Draining:
                 self._pause.wait()
             except Evicted:
                 # The heartbeat finds out too, and registers again; ask it to hurry, and try again after it.
-                self.takers.ordered()
-                self._wait_out()
+                self.listener.on_order()
+                self._back_off()
             except (Unreachable, TryLater):
-                self._strayed = True
-                self._wait_out()
+                self._adoption_due = True
+                self._back_off()
             except AgentqError as error:
-                self.takers.failed(error)
+                self.listener.on_failure(error)
                 return
 
-    def _wait_out(self) -> None:
-        self._look = True
+    def _back_off(self) -> None:
+        self._claim_due = True
         self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
 
-    def _round(self) -> None:
-        if self._anew:
+    def _claim_or_block(self) -> None:
+        if self._lanes_changed:
             # What was delivered from a lane that is not served any more is in nobody's hands but ours.
-            self._anew, self._strayed = False, True
+            self._lanes_changed, self._adoption_due = False, True
             self.lease.forget_lanes()
-        if self._strayed:
-            self._adopt_strayed()
-        self._with_calls = True
-        unsure, kept, free, calls = (
-            self.calls.elsewhere(),  # first: what is claimed elsewhere now may be ours to claim a moment later
-            self.hands.kept,
-            self.hands.free(),
-            self.calls.wanted_here(),
+        if self._adoption_due:
+            self._adopt_pending()
+        self._blocks_on_functions = True
+        claimed_elsewhere, reserved, free, function_room = (
+            self.functions.claims_itself(),  # first: what is claimed elsewhere now may be ours to claim a moment later
+            self.slots.reserved,
+            self.slots.free(),
+            self.functions.room_here(),
         )
-        if (free > 0 or calls > 0) and (kept or self._look or monotonic_ms() >= self._safety_ms):
-            self._look = False
+        if (free > 0 or function_room > 0) and (reserved or self._claim_due or monotonic_ms() >= self._safety_ms):
+            self._claim_due = False
             self._safety_ms = monotonic_ms() + SAFETY_CLAIM_MS
-            claims = self._taken(self.lease.claim(max(free, 0), calls), calls)
+            claims = self._dispatch(self.lease.claim(max(free, 0), function_room), function_room)
             if claims:
-                self._look = True
-            elif calls > 0 or not unsure:
-                self.takers.idle()
-            if kept:
+                self._claim_due = True
+            elif function_room > 0 or not claimed_elsewhere:
+                self.listener.on_idle()
+            if reserved:
                 # Whether something came for it or not: the functions have waited for this.
-                self.hands.keep_no_more()
-                self.calls.settled()
-            if claims or kept:
+                self.slots.end_reservation()
+                self.functions.on_claiming_done()
+            if claims or reserved:
                 return
-        elif kept:
-            self.hands.keep_no_more()
+        elif reserved:
+            self.slots.end_reservation()
         if not self._closed.is_set():
-            self._with_calls = calls > 0
-            if not self._with_calls and self.calls.wanted_here() > 0:
+            self._blocks_on_functions = function_room > 0
+            if not self._blocks_on_functions and self.functions.room_here() > 0:
                 # Since a moment ago; whoever wanted to say so found us about to look anyway.
-                self._look = True
+                self._claim_due = True
                 return
-            self.calls.settled()
-            self._block(max(free, 0), calls)
+            self.functions.on_claiming_done()
+            self._block(max(free, 0), function_room)
 
-    def _taken(self, claims: list[Claim], asked: int | None = None) -> list[Claim]:
+    def _dispatch(self, claims: list[Claim], requested: int | None = None) -> list[Claim]:
         functions = [claim for claim in claims if is_function_lane(claim.lane)]
         if functions:
-            self.calls.take(functions, asked)
+            self.functions.take(functions, requested)
         for claim in claims:
             if not is_function_lane(claim.lane):
-                self.stray(claim)
+                self.dispatch_run(claim)
         return claims
 
-    def stray(self, claim: Claim) -> None:
+    def dispatch_run(self, claim: Claim) -> None:
         """A run with a slot of its own was claimed, here or along with function runs."""
-        self.hands.take(claim)
-        if self.hands.surplus():
-            self.hands.give_back(1)
-            self.takers.surplus(claim)
+        self.slots.take(claim)
+        if self.slots.surplus():
+            self.slots.uncount(1)
+            self.listener.on_surplus(claim)
         else:
-            self.takers.claimed(claim)
+            self.listener.on_claim(claim)
 
-    def _adopt_strayed(self) -> None:
+    def _adopt_pending(self) -> None:
         for partition in self.lease.store.partitions():
             entries = self.lease.pending(partition)
             if entries:
                 self._adopt(partition, entries)
-        self._strayed = False
+        self._adoption_due = False
 
     def _adopt(self, partition: int, entries: Sequence[tuple[str, str]]) -> None:
-        free, calls = self.hands.free(), self.calls.wanted_here()
-        self._taken(self.lease.adopt(partition, entries, free, calls))
+        free, function_room = self.slots.free(), self.functions.room_here()
+        self._dispatch(self.lease.adopt(partition, entries, free, function_room))
 
-    def _in_turn(self) -> tuple[Sequence[int], int]:
+    def _partitions_to_block(self) -> tuple[Sequence[int], int]:
         """The partitions to block on, and for how long: one after another where they are not all on one server."""
         partitions = self.lease.store.partitions()
         if len(partitions) == 1 or not self._reader.is_spread:
             return partitions, BLOCK_MS
-        self._turn = (self._turn + 1) % len(partitions)
-        return partitions[self._turn : self._turn + 1], PARTITION_BLOCK_MS
+        self._blocked_partition = (self._blocked_partition + 1) % len(partitions)
+        return partitions[self._blocked_partition : self._blocked_partition + 1], PARTITION_BLOCK_MS
 
-    def _block(self, free: int, calls: int) -> None:
-        partitions, block_ms = self._in_turn()
-        self._awaits_runs = free > 0
-        if free > 0 >= self.hands.free():
-            self._awaits_runs = False
+    def _block(self, free: int, function_room: int) -> None:
+        partitions, block_ms = self._partitions_to_block()
+        self._blocks_on_runs = free > 0
+        if free > 0 >= self.slots.free():
+            self._blocks_on_runs = False
             return  # it was taken a moment ago
         try:
-            came = self.lease.watch(self._reader, free, calls, block_ms, partitions)
+            arrived = self.lease.watch(self._reader, free, function_room, block_ms, partitions)
         except NoGroup:
             # A lane was closed, or its group destroyed: a claim makes good what is still needed.
-            self._look = True
-            self.takers.ordered()
+            self._claim_due = True
+            self.listener.on_order()
             self._pause.wait(random.uniform(0, RETRY_MS / 10) / 1000)
             return
         finally:
-            self._awaits_runs = False
-        if came.ordered:
-            self._look = True
-            self.takers.ordered()
-        if came.claims:
-            functions = sum(is_function_lane(claim.lane) for claim in came.claims)
-            self._look = self._look or 0 < calls <= functions or 0 < free <= len(came.claims) - functions
-            self._taken(came.claims, calls)
-        for partition, found in came.delivered.items():
-            self._look = self._strayed = True
-            self._adopt(partition, found)
-            self._strayed = False
+            self._blocks_on_runs = False
+        if arrived.ordered:
+            self._claim_due = True
+            self.listener.on_order()
+        if arrived.claims:
+            functions = sum(is_function_lane(claim.lane) for claim in arrived.claims)
+            self._claim_due = (
+                self._claim_due or 0 < function_room <= functions or 0 < free <= len(arrived.claims) - functions
+            )
+            self._dispatch(arrived.claims, function_room)
+        for partition, entries in arrived.delivered.items():
+            self._claim_due = self._adoption_due = True
+            self._adopt(partition, entries)
+            self._adoption_due = False

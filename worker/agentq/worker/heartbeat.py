@@ -30,137 +30,137 @@ RETRY_MS = 500
 class HeartbeatListener:
     """Who hears what the heartbeat learns; called in the heartbeat's thread."""
 
-    order: Callable[[WorkerOrder], None]
-    disowned: Callable[[Claim], None]
-    changed: Callable[[], None]
+    on_order: Callable[[WorkerOrder], None]
+    on_fenced: Callable[[Claim], None]
+    on_registered: Callable[[], None]
     """The server knows what the worker has become."""
-    distrusted: Callable[[], None]
+    on_lease_lost: Callable[[], None]
     """The lease may have ended: stop everything, report what was stopped as given back."""
-    failed: Callable[[AgentqError], None]
+    on_failure: Callable[[AgentqError], None]
     """The server refuses this worker for good."""
-    answering: Callable[[AgentqError | None], None] = lambda _: None
+    on_answering: Callable[[AgentqError | None], None] = lambda _: None
     """The server does not answer any more, and why; or, with None, it does again."""
 
 
 class Heartbeat:
     """Keeps a worker's lease."""
 
-    def __init__(self, lease: WorkerLease, hands: WorkerSlots, listener: HeartbeatListener) -> None:
+    def __init__(self, lease: WorkerLease, slots: WorkerSlots, listener: HeartbeatListener) -> None:
         self.lease = lease
-        self.hands = hands
+        self.slots = slots
         self.listener = listener
         self._applied: dict[str, WorkerOrder] = {}
-        self._told: set[str] = set()
+        self._delivered: set[str] = set()
         self.answering_since_ms: int | None = None
         """Since when the server has answered without a break; None if it did not the last time."""
-        self._silent = False
-        self._become: WorkerIdentity | None = None
+        self._unanswered = False
+        self._new_identity: WorkerIdentity | None = None
         """What the worker is to be from the next registration on."""
         self._lock = threading.Lock()
-        self._now = threading.Event()
+        self._due = threading.Event()
         self._stopped = threading.Event()
-        self._thread = WorkerThread(self._run, "agentq-pulse", listener.failed)
-        self._watch = WorkerThread(self._watch_trust, "agentq-trust", listener.failed)
+        self._thread = WorkerThread(self._run, "agentq-pulse", listener.on_failure)
+        self._lease_watch = WorkerThread(self._watch_lease, "agentq-trust", listener.on_failure)
 
     def start(self) -> None:
         self._thread.start()
-        self._watch.start()
+        self._lease_watch.start()
 
     def beat_now(self) -> None:
         """Do not wait for the next heartbeat: an order came in, or was applied."""
-        self._now.set()
+        self._due.set()
 
     def change(self, identity: WorkerIdentity) -> None:
         """The worker has other queues, labels or slots from now on."""
         with self._lock:
-            self._become = identity
-        self._now.set()
+            self._new_identity = identity
+        self._due.set()
 
     def applied(self, order: WorkerOrder) -> None:
         """An order has been carried out; the server may forget it."""
         with self._lock:
             self._applied[order.id] = order
-        self._now.set()
+        self._due.set()
 
     def stop(self) -> None:
         self._stopped.set()
-        self._now.set()
+        self._due.set()
         self._thread.join()
-        self._watch.join()
+        self._lease_watch.join()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                pause_ms = self._register_again() if self._become is not None else self._beat()
+                pause_ms = self._register_again() if self._new_identity is not None else self._beat()
             except Evicted:
                 pause_ms = self._register_again()
             except (Unreachable, TryLater) as fault:
-                pause_ms = self._unheard(fault)
+                pause_ms = self._on_unreachable(fault)
             except AgentqError as error:
-                self.listener.failed(error)
+                self.listener.on_failure(error)
                 return
-            self._now.wait(pause_ms / 1000)
-            self._now.clear()
+            self._due.wait(pause_ms / 1000)
+            self._due.clear()
 
     def _beat(self) -> float:
         with self._lock:
             applied = list(self._applied.values())
-        beat = self.lease.heartbeat(self.hands.held(), applied)
+        reply = self.lease.heartbeat(self.slots.held(), applied)
         with self._lock:
             for order in applied:
                 del self._applied[order.id]
-                self._told.discard(order.id)
-        self._pass_on(beat)
+                self._delivered.discard(order.id)
+        self._dispatch(reply)
         if self.answering_since_ms is None:
             self.answering_since_ms = monotonic_ms()
-        if self._silent:
-            self._silent = False
-            self.listener.answering(None)
+        if self._unanswered:
+            self._unanswered = False
+            self.listener.on_answering(None)
         # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
         return min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
 
-    def _pass_on(self, beat: HeartbeatReply) -> None:
-        for claim in beat.disowned:
-            self.listener.disowned(claim)
-        for order in beat.orders:
-            if order.id not in self._told:
-                self._told.add(order.id)
-                self.listener.order(order)
+    def _dispatch(self, reply: HeartbeatReply) -> None:
+        for claim in reply.fenced_claims:
+            self.listener.on_fenced(claim)
+        for order in reply.orders:
+            if order.id not in self._delivered:
+                self._delivered.add(order.id)
+                self.listener.on_order(order)
 
     def _register_again(self) -> float:
         # What is taken from now on is taken in the new life, and is not among what the reply tells of.
-        held = self.hands.held()
-        become = self._become
-        if become is not None:
-            self.lease.identity = become
+        held = self.slots.held()
+        identity = self._new_identity
+        if identity is not None:
+            self.lease.identity = identity
         try:
-            mine = set(self.lease.register())
+            confirmed = set(self.lease.register())
         except (Unreachable, TryLater, Refused) as fault:
-            return self._unheard(fault)
+            return self._on_unreachable(fault)
         with self._lock:
             # It may have been changed once more meanwhile.
-            self._become = None if self._become is become else self._become
+            self._new_identity = None if self._new_identity is identity else self._new_identity
         for claim in held:
-            if (claim.id, claim.fence) not in mine:
-                self.listener.disowned(claim)
-        self._told.clear()
-        if become is not None:
-            self.listener.changed()
+            if (claim.id, claim.fence) not in confirmed:
+                self.listener.on_fenced(claim)
+        self._delivered.clear()
+        if identity is not None:
+            self.listener.on_registered()
         return 0
 
-    def _unheard(self, fault: AgentqError) -> float:
+    def _on_unreachable(self, fault: AgentqError) -> float:
         self.answering_since_ms = None
-        if not self._silent:
-            self._silent = True
-            self.listener.answering(fault)
+        if not self._unanswered:
+            self._unanswered = True
+            self.listener.on_answering(fault)
         return random.uniform(RETRY_MS / 2, RETRY_MS)
 
-    def _watch_trust(self) -> None:
+    def _watch_lease(self) -> None:
         """Before the lease can have ended elsewhere, have everything stopped that it covered."""
         trusting = True
         while not self._stopped.is_set():
             left_ms = self.lease.trusted_ms
             if trusting and left_ms <= 0:
-                self.listener.distrusted()
+                self.listener.on_lease_lost()
             trusting = left_ms > 0
             self._stopped.wait((left_ms or self.lease.settings.heartbeat_ms / 4) / 1000)

@@ -14,17 +14,17 @@ from agentq.worker.agents.agent_context import AgentContext
 class WorkerLabels:
     """Of one worker, which hears when it can take runs of other agents than before."""
 
-    def __init__(self, worker: str, queue: RunVerbs, changed: Callable[[], None]) -> None:
+    def __init__(self, worker: str, queue: RunVerbs, on_change: Callable[[], None]) -> None:
         self._built_in = {HOST_LABEL: socket.gethostname(), WORKER_LABEL: worker, VERSION_LABEL: installed_version()}
         self._queue = queue
-        self._changed = changed
-        self.agents = AgentContext.here(queue, changed)
+        self._on_change = on_change
+        self.agents = AgentContext.detect(queue, on_change)
 
-    def labels(self, given: Mapping[str, str]) -> dict[str, str]:
+    def combine(self, given: Mapping[str, str]) -> dict[str, str]:
         """All of them."""
         return {**given, **self._built_in, **self.agents.availability.labels()}
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """Profiles may have changed, and agents may have been installed or removed."""
-        before, self.agents = self.agents, AgentContext.here(self._queue, self._changed)
+        before, self.agents = self.agents, AgentContext.detect(self._queue, self._on_change)
         before.availability.close()

@@ -51,7 +51,7 @@ class WorkerBackend(Protocol):
     settings: Settings
     """As they hold there, once it is open."""
 
-    def open(self, worker: str, waits: OnServerWait | None) -> RunVerbs:
+    def open(self, worker: str, on_wait: OnServerWait | None) -> RunVerbs:
         """For a worker of that id. Where the server cannot be reached it `waits`, if it may, and is told so once."""
 
     def lease(self, queue: RunVerbs, identity: WorkerIdentity) -> WorkerLease: ...
@@ -59,13 +59,13 @@ class WorkerBackend(Protocol):
     def as_worker(self, queue: RunVerbs, worker: str) -> AbstractContextManager[RunVerbs]:
         """What another worker would ask with, of this host and gone."""
 
-    def kin(self, queue: RunVerbs) -> WorkerChildren:
+    def children(self, queue: RunVerbs) -> WorkerChildren:
         """The children of what it holds."""
 
     async def take_over(self, queue: RunVerbs, end_processes: SweepProcesses) -> list[str]:
         """Requeue what dead workers of this host held, after what still runs of it was ended; their ids."""
 
-    def duties(self, queue: RunVerbs, lost: Callable[[str], None]) -> list[Duty]:
+    def duties(self, queue: RunVerbs, on_lost: Callable[[str], None]) -> list[Duty]:
         """What the worker does beside runs; `lost` hears which workers were found dead."""
 
     def close(self) -> None: ...
@@ -77,14 +77,14 @@ class RedisWorkerBackend:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def open(self, worker: str, waits: OnServerWait | None) -> RunVerbs:
+    def open(self, worker: str, on_wait: OnServerWait | None) -> RunVerbs:
         queue = RunVerbs.open(self.settings, client_name=f"agentq:worker:{worker}")
         try:
             queue.store.guard()
         except (Unreachable, TryLater) as fault:
-            if waits is None or has_untrusted_certificate(fault):
+            if on_wait is None or has_untrusted_certificate(fault):
                 raise
-            waits(fault)
+            on_wait(fault)
             _wait_for_server(queue.store)
         return queue
 
@@ -94,18 +94,18 @@ class RedisWorkerBackend:
     def as_worker(self, queue: RunVerbs, worker: str) -> AbstractContextManager[RunVerbs]:  # noqa: ARG002 - the same
         return nullcontext(queue)
 
-    def kin(self, queue: RunVerbs) -> WorkerChildren:
+    def children(self, queue: RunVerbs) -> WorkerChildren:
         return WorkerChildren(queue)
 
     async def take_over(self, queue: RunVerbs, end_processes: SweepProcesses) -> list[str]:
         return list(dict.fromkeys(worker.id for worker in await take_over_runs(queue.store, end_processes)))
 
-    def duties(self, queue: RunVerbs, lost: Callable[[str], None]) -> list[Duty]:
+    def duties(self, queue: RunVerbs, on_lost: Callable[[str], None]) -> list[Duty]:
         store, tick_ms = queue.store, self.settings.tick_ms
         return [
             Promoter(store, tick_ms),
             Scheduler(store, tick_ms),
-            Reaper(store, self.settings, lost=lost),
+            Reaper(store, self.settings, lost=on_lost),
             Janitor(store),
         ]
 
@@ -137,12 +137,12 @@ class RemoteWorkerBackend:
         self._notes = None if home is None else RemoteWorkerNotes(home, address)
         self.settings = Settings(url=self._url)
 
-    def open(self, worker: str, waits: OnServerWait | None) -> RunVerbs:
+    def open(self, worker: str, on_wait: OnServerWait | None) -> RunVerbs:
         from agentq.remote_worker.children import RemoteRunVerbs
         from agentq.remote_worker.remote_store import RemoteStore
 
         self._store = RemoteStore(self._address, worker)
-        self.settings = self._store.open(waits).model_copy(update={"url": self._url})
+        self.settings = self._store.open(on_wait).model_copy(update={"url": self._url})
         return RemoteRunVerbs(self._store)
 
     def lease(self, queue: RunVerbs, identity: WorkerIdentity) -> WorkerLease:  # noqa: ARG002 - it is of our own making
@@ -151,7 +151,7 @@ class RemoteWorkerBackend:
         notes = self._notes
         if notes is None:
             return RemoteLease(self._store, identity, self.settings)
-        return RemoteLease(self._store, identity, self.settings, lambda epochs: notes.keep(identity.id, epochs))
+        return RemoteLease(self._store, identity, self.settings, lambda epochs: notes.save(identity.id, epochs))
 
     @contextmanager
     def as_worker(self, queue: RunVerbs, worker: str) -> Iterator[RunVerbs]:  # noqa: ARG002 - a connection is of one worker
@@ -165,7 +165,7 @@ class RemoteWorkerBackend:
         finally:
             store.close()
 
-    def kin(self, queue: RunVerbs) -> WorkerChildren:  # noqa: ARG002 - the same
+    def children(self, queue: RunVerbs) -> WorkerChildren:  # noqa: ARG002 - the same
         from agentq.remote_worker.children import RemoteWorkerChildren
 
         return RemoteWorkerChildren(self._store)
@@ -175,15 +175,15 @@ class RemoteWorkerBackend:
         dead = [] if self._notes is None else await asyncio.to_thread(self._notes.dead)
         if dead:
             await end_processes()
-        return [worker.id for worker in dead if await asyncio.to_thread(self._oust, queue, worker)]
+        return [worker.id for worker in dead if await asyncio.to_thread(self._replace_dead, queue, worker)]
 
-    def _oust(self, queue: RunVerbs, worker: RemoteWorkerNote) -> bool:
+    def _replace_dead(self, queue: RunVerbs, worker: RemoteWorkerNote) -> bool:
         """Whether it could be: a coordinator that is away is asked again, and its note stays."""
         assert self._notes is not None
         refused: AgentqError | None = None
         try:
-            with self.as_worker(queue, worker.id) as its:
-                worker.oust(its.store)
+            with self.as_worker(queue, worker.id) as worker_queue:
+                worker.replace(worker_queue.store)
         except (TryLater, Unreachable):
             raise
         except AgentqError as error:
@@ -192,7 +192,7 @@ class RemoteWorkerBackend:
         self._notes.forget(worker.id)
         return refused is None
 
-    def duties(self, queue: RunVerbs, lost: Callable[[str], None]) -> list[Duty]:  # noqa: ARG002 - the coordinator does them
+    def duties(self, queue: RunVerbs, on_lost: Callable[[str], None]) -> list[Duty]:  # noqa: ARG002 - the coordinator does them
         return []
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ class ReloadedSettings:
     """What the settings are now."""
 
     options: WorkerOptions
-    left: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
     """Settings that are no longer what they were at the start, and count only after the next one."""
 
 
@@ -27,7 +27,7 @@ class SettingsReload:
     """How to read the settings again, and how to tell whoever started the worker what came of it."""
 
     read: Callable[[], ReloadedSettings]
-    say: Callable[[str], None]
+    notify: Callable[[str], None]
 
 
 def apply_settings(before: WorkerOptions, fresh: WorkerOptions) -> tuple[WorkerOptions, list[str]]:
@@ -35,10 +35,10 @@ def apply_settings(before: WorkerOptions, fresh: WorkerOptions) -> tuple[WorkerO
     changes = {
         name: getattr(fresh, name) for name in RELOADABLE_FIELDS if getattr(fresh, name) != getattr(before, name)
     }
-    words = [
+    descriptions = [
         f"{name} {_format_value(getattr(before, name))} to {_format_value(value)}" for name, value in changes.items()
     ]
-    return before.model_copy(update=changes), words
+    return before.model_copy(update=changes), descriptions
 
 
 def _format_value(value: object) -> str:

@@ -17,18 +17,18 @@ from agentq.worker.reporting.run_log import RunLog
 class WorkerSlots:
     """The claims in hand, for a number of slots."""
 
-    def __init__(self, slots: int, most: int | None = None, log: RunLog | None = None) -> None:
+    def __init__(self, slots: int, max_runs: int | None = None, log: RunLog | None = None) -> None:
         self.slots = slots
         self._log = log
-        self.most = most
+        self.max_runs = max_runs
         """Runs to take in all, if there is a limit."""
         self.taken = 0
         """Runs ever taken."""
-        self.calls: dict[tuple[str, str], Claim] = {}
+        self.function_claims: dict[tuple[str, str], Claim] = {}
         """The function runs, by id and fence. Whole batches come and go at once, in steps that need no lock."""
-        self._seats = 0
+        self._child_slots = 0
         """Slots that are taken by children."""
-        self.kept = False
+        self.reserved = False
         """Whether one that a child has given up is kept from the others, for the next claim of what is no call."""
         self._claims: dict[str, Claim] = {}
         self._changed = threading.Condition()
@@ -66,7 +66,7 @@ class WorkerSlots:
         if self._log is not None:
             self._log.dropped(claim)
         with self._changed:
-            if self.calls.pop(claim[:2], None) is not None:
+            if self.function_claims.pop(claim[:2], None) is not None:
                 return
             if self._claims.get(claim.id) != claim:
                 return
@@ -74,15 +74,15 @@ class WorkerSlots:
             self._changed.notify_all()
         self._on_free()
 
-    def take_calls(self, claims: Sequence[Claim]) -> None:
-        self.calls.update(zip([claim[:2] for claim in claims], claims, strict=True))
+    def take_functions(self, claims: Sequence[Claim]) -> None:
+        self.function_claims.update(zip([claim[:2] for claim in claims], claims, strict=True))
         with self._changed:
             self.taken += len(claims)
         if self._log is not None:
             self._log.started(claims)
         self._on_take()
 
-    def give_back(self, number: int) -> None:
+    def uncount(self, number: int) -> None:
         """So many that were taken have not begun, and do not count."""
         with self._changed:
             self.taken -= number
@@ -90,58 +90,58 @@ class WorkerSlots:
     def surplus(self) -> int:
         """How many more were taken than may be: those who claim do not wait for each other."""
         with self._changed:
-            return 0 if self.most is None else max(0, self.taken - self.most)
+            return 0 if self.max_runs is None else max(0, self.taken - self.max_runs)
 
-    def seat(self) -> bool:
+    def take_child_slot(self) -> bool:
         """Take a slot for a child, if there is one."""
         with self._changed:
-            free = self.slots - len(self._claims) - self._seats
-            if free <= self.kept:
+            free = self.slots - len(self._claims) - self._child_slots
+            if free <= self.reserved:
                 return False
-            self._seats += 1
+            self._child_slots += 1
         if free == 1:
             self._on_full()
         return True
 
-    def unseat(self, *, keep: bool = False) -> None:
+    def free_child_slot(self, *, reserve: bool = False) -> None:
         """A child gives up its slot; with `keep`, no other child gets it before the next claim of what is no call."""
         with self._changed:
-            wanted = keep or self.slots - len(self._claims) - self._seats <= 0
-            self._seats -= 1
-            self.kept = self.kept or keep
-        if wanted:
+            wake = reserve or self.slots - len(self._claims) - self._child_slots <= 0
+            self._child_slots -= 1
+            self.reserved = self.reserved or reserve
+        if wake:
             self._on_free()
 
-    def keep_no_more(self) -> None:
+    def end_reservation(self) -> None:
         """That claim is over."""
         with self._changed:
-            self.kept = False
+            self.reserved = False
 
-    def seats_free(self) -> int:
+    def child_slots_free(self) -> int:
         """How many more children may have something to do."""
         with self._changed:
-            return max(0, self.slots - len(self._claims) - self._seats - self.kept)
+            return max(0, self.slots - len(self._claims) - self._child_slots - self.reserved)
 
-    def left(self) -> int | None:
+    def runs_left(self) -> int | None:
         """How many more runs may be taken in all, if there is a limit."""
         with self._changed:
-            return None if self.most is None else max(0, self.most - self.taken)
+            return None if self.max_runs is None else max(0, self.max_runs - self.taken)
 
     def free(self) -> int:
         with self._changed:
-            free = self.slots - len(self._claims) - self._seats
-            return free if self.most is None else min(free, self.most - self.taken)
+            free = self.slots - len(self._claims) - self._child_slots
+            return free if self.max_runs is None else min(free, self.max_runs - self.taken)
 
     def held(self) -> list[Claim]:
         with self._changed:
-            return [*self._claims.values(), *self.calls.values()]
+            return [*self._claims.values(), *self.function_claims.values()]
 
-    def holds(self, run: str, fence: str) -> Claim | None:
+    def find(self, run: str, fence: str) -> Claim | None:
         """The claim with this fence, if it is held."""
         with self._changed:
-            claim = self._claims.get(run) or self.calls.get((run, fence))
+            claim = self._claims.get(run) or self.function_claims.get((run, fence))
             return claim if claim is not None and claim.fence == fence else None
 
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         with self._changed:
-            return not self._claims and not self.calls
+            return not self._claims and not self.function_claims

@@ -43,24 +43,24 @@ class TaskInputs:
         self._queue = queue
         self._claim = claim
 
-    def filled(self, spec: RunSpec) -> RunSpec:
+    def fill(self, spec: RunSpec) -> RunSpec:
         """The spec as its process is to be started. Raises `Invalid` where there is nothing to fill in."""
         if not spec.inputs and spec.context == "none":
             return spec
-        runs = self._given(spec)
-        said: dict[str, object] = {}
+        runs = self._read_inputs(spec)
+        fields: dict[str, object] = {}
         if spec.prompt is not None:
-            said["prompt"] = _fill_template(spec.prompt, runs, PROMPT_CHARACTERS) + self._context(spec, runs)
-        said["argv"] = tuple(_fill_template(word, runs, ARGUMENT_CHARACTERS) for word in spec.argv)
-        said["env"] = {name: _fill_template(value, runs, ARGUMENT_CHARACTERS) for name, value in spec.env.items()}
+            fields["prompt"] = _fill_template(spec.prompt, runs, PROMPT_CHARACTERS) + self._context(spec, runs)
+        fields["argv"] = tuple(_fill_template(word, runs, ARGUMENT_CHARACTERS) for word in spec.argv)
+        fields["env"] = {name: _fill_template(value, runs, ARGUMENT_CHARACTERS) for name, value in spec.env.items()}
         if spec.stdin is not None:
-            said["stdin"] = _fill_template(spec.stdin, runs, PROMPT_CHARACTERS)
+            fields["stdin"] = _fill_template(spec.stdin, runs, PROMPT_CHARACTERS)
         try:
-            return RunSpec.model_validate({**dict(spec), **said})
+            return RunSpec.model_validate({**dict(spec), **fields})
         except ValidationError as error:
             raise Invalid(f"With what the tasks before it gave, {describe_error(error)}") from error
 
-    def _given(self, spec: RunSpec) -> dict[str, RunRecord]:
+    def _read_inputs(self, spec: RunSpec) -> dict[str, RunRecord]:
         found = {run.id: run for run in self._queue.given(self._claim, list(spec.inputs.values()))}
         for name, run in spec.inputs.items():
             if run not in found:
@@ -75,8 +75,8 @@ class TaskInputs:
         finished.sort(key=lambda run: run.finished_at_ms or 0)
         if not finished:
             return ""
-        told = "\n\n".join(_summarize_task(run) for run in finished[-TASKS_MAX:])
-        return f"{CONTEXT_HEADING}{told}"
+        summaries = "\n\n".join(_summarize_task(run) for run in finished[-TASKS_MAX:])
+        return f"{CONTEXT_HEADING}{summaries}"
 
     def _finished(self, spec: RunSpec, runs: Mapping[str, RunRecord]) -> Sequence[RunRecord]:
         if spec.context == "dependencies" or spec.plan is None:
@@ -86,18 +86,18 @@ class TaskInputs:
         return self._queue.finished(self._claim, spec.plan, TASKS_MAX)
 
 
-def _fill_template(text: str, runs: Mapping[str, RunRecord], most: int) -> str:
+def _fill_template(text: str, runs: Mapping[str, RunRecord], characters_max: int) -> str:
     if "{{" not in text:
         return text
 
     def value(found: re.Match[str]) -> str:
         if found[1]:
             return found[0][1:]
-        name, _, what = found[2].rpartition(".")
-        if name not in runs or what not in TEMPLATE_VALUES:
+        name, _, field = found[2].rpartition(".")
+        if name not in runs or field not in TEMPLATE_VALUES:
             raise Invalid(f"{{{{ tasks.{found[2]} }}}} stands for nothing that this run is given.")
-        said = TEMPLATE_VALUES[what](runs[name]).replace("\0", "")
-        return said if len(said) <= most else said[: most - len(CUT_NOTICE)] + CUT_NOTICE
+        filled = TEMPLATE_VALUES[field](runs[name]).replace("\0", "")
+        return filled if len(filled) <= characters_max else filled[: characters_max - len(CUT_NOTICE)] + CUT_NOTICE
 
     return OUTPUT_PATTERN.sub(value, text)
 
@@ -119,11 +119,11 @@ TEMPLATE_VALUES: dict[str, Callable[[RunRecord], str]] = {
 
 def _summarize_task(run: RunRecord) -> str:
     """A few lines of one finished task."""
-    said = sanitize_text(_format_result(run) or TEMPLATE_VALUES["tail"](run)).strip()
+    summary = sanitize_text(_format_result(run) or TEMPLATE_VALUES["tail"](run)).strip()
     lines = [f"- {run.spec.task or run.id}: {TEMPLATE_VALUES['title'](run)}"]
     if commit := TEMPLATE_VALUES["commit"](run):
         lines.append(f"  commit {commit[:12]}")
-    if said:
-        short = said if len(said) <= TASK_SUMMARY_CHARACTERS else f"…{said[-TASK_SUMMARY_CHARACTERS:]}"
+    if summary:
+        short = summary if len(summary) <= TASK_SUMMARY_CHARACTERS else f"…{summary[-TASK_SUMMARY_CHARACTERS:]}"
         lines += [f"  {line}" for line in islice(short.splitlines(), 40)]
     return "\n".join(lines)

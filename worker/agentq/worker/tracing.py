@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # a child for functions, which has `Calling` alone, starts in
 class _AttemptSpans:
     """The spans of one attempt that have not ended."""
 
-    whole: Span
-    part: Span
+    attempt: Span
+    step: Span
     spec: RunSpec
 
 
@@ -47,73 +47,73 @@ class WorkerTracing:
 
     def __init__(self, tracer: Tracer | None, flush: Callable[[], None] = lambda: None) -> None:
         self._tracer = tracer
-        self._told: dict[Claim, _AttemptSpans] = {}
+        self._spans: dict[Claim, _AttemptSpans] = {}
         self.flush = flush
 
     @classmethod
-    def found(cls, note: Callable[[str], None]) -> WorkerTracing:
+    def from_environment(cls, note: Callable[[str], None]) -> WorkerTracing:
         """Where the environment says that traces go, if it does."""
         flush = tracing.start_export("agentq-worker", note)
         return cls(tracing.get_tracer(), flush)
 
-    def claimed(self, claim: Claim, spec: RunSpec) -> None:
+    def on_claim(self, claim: Claim, spec: RunSpec) -> None:
         """An attempt begins."""
         if self._tracer is None:
             return
-        whole = _start_process_span(self._tracer, claim.id, claim.lane, spec.traceparent)
-        whole.set_attribute("agentq.run.attempt", int(claim.fence.partition("-")[0]))
-        self._told[claim] = _AttemptSpans(whole, self._part("claim", whole), spec)
+        span = _start_process_span(self._tracer, claim.id, claim.lane, spec.traceparent)
+        span.set_attribute("agentq.run.attempt", int(claim.fence.partition("-")[0]))
+        self._spans[claim] = _AttemptSpans(span, self._start_step("claim", span), spec)
 
-    def through(self, say: Callable[[AttemptReport], None]) -> Callable[[AttemptReport], None]:
+    def trace_reports(self, send: Callable[[AttemptReport], None]) -> Callable[[AttemptReport], None]:
         """The same mouth, listened to."""
         if self._tracer is None:
-            return say
+            return send
 
-        def said(report: AttemptReport) -> None:
-            self._said(report)
-            say(report)
+        def send_traced(report: AttemptReport) -> None:
+            self._on_report(report)
+            send(report)
 
-        return said
+        return send_traced
 
-    def heard(self, report: AttemptReport, refused: AgentqError | None) -> None:
+    def on_answered(self, report: AttemptReport, refused: AgentqError | None) -> None:
         """The server has answered to a word."""
-        if report.is_final and (told := self._told.pop(report.claim, None)) is not None:
+        if report.is_final and (spans := self._spans.pop(report.claim, None)) is not None:
             if refused is not None:
-                tracing.mark_span_failed(told.whole, refused)
-            told.part.end()
-            told.whole.end()
+                tracing.mark_span_failed(spans.attempt, refused)
+            spans.step.end()
+            spans.attempt.end()
 
     def forget(self, claim: Claim) -> None:
         """The attempt was superseded: nobody is told how it ended."""
-        if (told := self._told.pop(claim, None)) is not None:
-            tracing.mark_span_failed(told.whole, "superseded")
-            told.part.end()
-            told.whole.end()
+        if (spans := self._spans.pop(claim, None)) is not None:
+            tracing.mark_span_failed(spans.attempt, "superseded")
+            spans.step.end()
+            spans.attempt.end()
 
-    def place(self, claim: Claim, spec: RunSpec) -> str | None:
+    def traceparent(self, claim: Claim, spec: RunSpec) -> str | None:
         """Where in a trace the processes of an attempt are."""
-        told = self._told.get(claim)
-        return spec.traceparent if told is None else tracing.format_traceparent(told.whole.get_span_context())
+        spans = self._spans.get(claim)
+        return spec.traceparent if spans is None else tracing.format_traceparent(spans.attempt.get_span_context())
 
-    def _said(self, report: AttemptReport) -> None:
-        told = self._told.get(report.claim)
-        if told is None or self._tracer is None:
+    def _on_report(self, report: AttemptReport) -> None:
+        spans = self._spans.get(report.claim)
+        if spans is None or self._tracer is None:
             return
         if report.verb == "start":
-            told.part.end()
-            agent = told.spec.agent if told.spec.kind == "agent" else None
-            told.part = self._part(f"invoke_agent {agent}" if agent else "execute", told.whole)
+            spans.step.end()
+            agent = spans.spec.agent if spans.spec.kind == "agent" else None
+            spans.step = self._start_step(f"invoke_agent {agent}" if agent else "execute", spans.attempt)
         elif report.is_final:
-            _describe_outcome(told, report)
-            told.part.end()
-            told.part = self._part("finish", told.whole)
-            told.part.set_attributes({"messaging.operation.type": "settle", "agentq.verb": report.verb})
+            _describe_outcome(spans, report)
+            spans.step.end()
+            spans.step = self._start_step("finish", spans.attempt)
+            spans.step.set_attributes({"messaging.operation.type": "settle", "agentq.verb": report.verb})
 
-    def _part(self, name: str, whole: Span) -> Span:
+    def _start_step(self, name: str, attempt: Span) -> Span:
         from opentelemetry.trace import set_span_in_context
 
         assert self._tracer is not None
-        return self._tracer.start_span(name, context=set_span_in_context(whole))
+        return self._tracer.start_span(name, context=set_span_in_context(attempt))
 
 
 class CallTracing:
@@ -125,12 +125,12 @@ class CallTracing:
         self.flush = flush
 
     @classmethod
-    def found(cls) -> CallTracing:
+    def from_environment(cls) -> CallTracing:
         """The same as the worker's, whose environment the child has."""
         flush = tracing.start_export("agentq-worker")
         return cls(tracing.get_tracer(), flush)
 
-    def around(self, function: Function, run: str, lane: str, traceparent: str | None) -> Function:
+    def wrap(self, function: Function, run: str, lane: str, traceparent: str | None) -> Function:
         """The function, called inside a span."""
         if self._tracer is None:
             return function
@@ -188,33 +188,33 @@ def _start_process_span(tracer: Tracer, run: str, lane: str, traceparent: str | 
     )
 
 
-def _describe_outcome(told: _AttemptSpans, report: AttemptReport) -> None:
+def _describe_outcome(spans: _AttemptSpans, report: AttemptReport) -> None:
     """How it ended, on the span of what was executed and on the whole."""
     outcome = report.outcome or Outcome()
     if report.verb in ("fail", "defer") or outcome.class_ not in COMPLETING_CLASSES:
-        for span in (told.part, told.whole):
+        for span in (spans.step, spans.attempt):
             span.set_attribute("error.type", outcome.class_.value)
             tracing.mark_span_failed(span, outcome.error or outcome.class_.value)
-    told.whole.set_attribute("agentq.outcome", outcome.class_.value if report.outcome else report.verb)
+    spans.attempt.set_attribute("agentq.outcome", outcome.class_.value if report.outcome else report.verb)
     if outcome.exit_code is not None:
-        told.part.set_attribute("process.exit.code", outcome.exit_code)
-    if told.spec.kind == "agent":
-        told.part.set_attributes(_build_agent_attributes(told.spec, outcome))
+        spans.step.set_attribute("process.exit.code", outcome.exit_code)
+    if spans.spec.kind == "agent":
+        spans.step.set_attributes(_build_agent_attributes(spans.spec, outcome))
 
 
 def _build_agent_attributes(spec: RunSpec, outcome: Outcome) -> dict[str, str | int | float]:
     """What the conventions for generative AI call these things."""
-    word = outcome.agent
-    found: dict[str, str | int | float | None] = {
+    agent = outcome.agent
+    attributes: dict[str, str | int | float | None] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": spec.agent,
-        "gen_ai.conversation.id": spec.session or (word.session if word else None),
-        "gen_ai.response.model": word.model if word else None,
+        "gen_ai.conversation.id": spec.session or (agent.session if agent else None),
+        "gen_ai.response.model": agent.model if agent else None,
     }
-    if word is not None and word.spent != AgentSpending():
-        found |= {
-            "gen_ai.usage.input_tokens": word.spent.input_tokens,
-            "gen_ai.usage.output_tokens": word.spent.output_tokens,
-            "agentq.cost_usd": word.spent.cost_usd,
+    if agent is not None and agent.spent != AgentSpending():
+        attributes |= {
+            "gen_ai.usage.input_tokens": agent.spent.input_tokens,
+            "gen_ai.usage.output_tokens": agent.spent.output_tokens,
+            "agentq.cost_usd": agent.spent.cost_usd,
         }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}

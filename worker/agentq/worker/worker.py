@@ -34,8 +34,9 @@ from agentq.coordinator.model.spec import Outcome, is_function_lane
 from agentq.coordinator.runs.merge_queue import MERGE_ORDER
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.workers.lease import WorkerIdentity, WorkerOrder
-from agentq.worker.attempt import AttemptContext, AttemptStop, RunAttempt
+from agentq.worker.attempt import AttemptContext, RunAttempt
 from agentq.worker.attempt_factory import create_attempt
+from agentq.worker.attempt_stop import AttemptStop
 from agentq.worker.claims import ClaimListener, ClaimLoop
 from agentq.worker.cleanup.home_folder import clean_home
 from agentq.worker.cleanup.host_cleanup import HostCleanup
@@ -79,132 +80,144 @@ class WorkerProcess:
     """See above."""
 
     def __init__(
-        self, reach: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None
+        self, backend: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None
     ) -> None:
         self.options = options
         self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
-        self.reach = reach
-        self._say = reload.say if reload is not None else lambda _: None
-        waits = None if options.is_bounded else lambda fault: self._say(f"{fault} The worker waits for it.")
-        self.queue = reach.open(self.id, waits)
-        self.settings = reach.settings
-        self.offering = WorkerLabels(self.id, self.queue, self._offer)
+        self.backend = backend
+        self._notify = reload.notify if reload is not None else lambda _: None
+        waits = None if options.is_bounded else lambda fault: self._notify(f"{fault} The worker waits for it.")
+        self.queue = backend.open(self.id, waits)
+        self.settings = backend.settings
+        self.labels = WorkerLabels(self.id, self.queue, self._update_labels)
         self.identity = WorkerIdentity(
             id=self.id,
             queues=options.queues,
-            labels=self.offering.labels(options.labels),
+            labels=self.labels.combine(options.labels),
             only_matching=options.only_matching,
             slots=options.slots,
             about={"host": socket.gethostname(), "pid": os.getpid(), **describe_process()},
         )
-        self.lease = self.reach.lease(self.queue, self.identity)
+        self.lease = self.backend.lease(self.queue, self.identity)
         self.run_log = RunLog()
-        self.hands = WorkerSlots(options.slots, options.max_runs, self.run_log)
-        self.tracing = WorkerTracing.found(self._say)
+        self.slots = WorkerSlots(options.slots, options.max_runs, self.run_log)
+        self.tracing = WorkerTracing.from_environment(self._notify)
         failed = self._on_loop(self._fail)
-        self.narration = LogUpload(self.queue, SpillFile(home / "spill"), lambda: self.pulse.answering_since_ms, failed)
-        self.reports = ReportSender(self.queue, SpillFile(home / "spill"), self._heard, failed, self.narration.told)
-        self.narration.on_told(self.reports.look)
-        self.unreported = UnsentReports(home, self.settings.namespace)
-        listener = HeartbeatListener(
-            order=self._on_loop(self._obey),
-            disowned=self._on_loop(self._give_up),
-            changed=lambda: self.claims.look_anew(),
-            distrusted=self._on_loop(self._stop_all_distrusted),
-            failed=failed,
-            answering=self._on_loop(self._tell),
+        self.log_upload = LogUpload(
+            self.queue, SpillFile(home / "spill"), lambda: self.heartbeat.answering_since_ms, failed
         )
-        self.pulse = Heartbeat(self.lease, self.hands, listener)
-        self.surroundings = self._surroundings(home)
-        self.sweeping = HostCleanup(
-            self.settings.namespace, self.surroundings.cgroups, lambda: clean_home(home, self.options)
+        self.reports = ReportSender(
+            self.queue, SpillFile(home / "spill"), self._on_report_answered, failed, self.log_upload.may_report_end
         )
-        takers = ClaimListener(
-            claimed=self._on_loop(self._begin),
-            surplus=lambda claim: self.reports.say(AttemptReport("release", claim, reason=SURPLUS_REASON)),
-            ordered=self.pulse.beat_now,
-            idle=self._nothing_claimed,
-            failed=failed,
+        self.log_upload.on_uploaded(self.reports.wake)
+        self.unsent_reports = UnsentReports(home, self.settings.namespace)
+        self.heartbeat = self._build_heartbeat()
+        self.context = self._build_context(home)
+        self.host_cleanup = HostCleanup(
+            self.settings.namespace, self.context.cgroups, lambda: clean_home(home, self.options)
         )
-        self.engine = self._engine()
-        self.claims = ClaimLoop(self.lease, self.hands, takers, self.engine)
-        duties = self.reach.duties(self.queue, self._on_loop(self.sweeping.lost))
+        self.engine = self._build_engine()
+        self.claims = self._build_claims()
+        duties = self.backend.duties(self.queue, self._on_loop(self.host_cleanup.on_worker_lost))
         self.ticker = Ticker(self.queue.store, duties, self.settings.tick_ms, owner=self.id)
         self._attempts: dict[Claim, RunAttempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
         self._reload = reload
         self._terminal = ControllingTerminal()
-        self._calls_over = asyncio.Event()
+        self._functions_idle = asyncio.Event()
         self._draining, self._hurry = asyncio.Event(), asyncio.Event()
         self._fault: AgentqError | None = None
 
-    def _surroundings(self, home: Path) -> AttemptContext:
+    def _build_context(self, home: Path) -> AttemptContext:
         return AttemptContext(
             environment=RunEnvironment(
-                self.settings.namespace, self.id, redacts=self.options.redact, traced=self.tracing.place
+                self.settings.namespace, self.id, redacts=self.options.redact, traced=self.tracing.traceparent
             ),
-            cgroups=Cgroups.found(),
-            logs=home / "logs",
+            cgroups=Cgroups.detect(),
+            log_folder=home / "logs",
             channels=ResultChannels(home / "channels"),
-            say=self.tracing.through(self.reports.say),
-            narration=self.narration,
-            door=AgentSocket(self.reach.kin(self.queue), home / "doors"),
+            send_report=self.tracing.trace_reports(self.reports.send),
+            log_upload=self.log_upload,
+            agent_socket=AgentSocket(self.backend.children(self.queue), home / "doors"),
             queue=self.queue,
             workspaces=WorkerWorkspaces(home, self.id, self.options.idle_worktrees),
-            profiles=lambda: self.offering.agents.profiles,
+            profiles=lambda: self.labels.agents.profiles,
         )
 
-    def _engine(self) -> FunctionEngine:
-        around = EngineContext(
-            say=self.reports.say,
-            narration=self.narration,
+    def _build_heartbeat(self) -> Heartbeat:
+        listener = HeartbeatListener(
+            on_order=self._on_loop(self._execute_order),
+            on_fenced=self._on_loop(self._abandon),
+            on_registered=lambda: self.claims.lanes_changed(),
+            on_lease_lost=self._on_loop(self._stop_all_untrusted),
+            on_failure=self._on_loop(self._fail),
+            on_answering=self._on_loop(self._notify_answering),
+        )
+        return Heartbeat(self.lease, self.slots, listener)
+
+    def _build_claims(self) -> ClaimLoop:
+        listener = ClaimListener(
+            on_claim=self._on_loop(self._start_attempt),
+            on_surplus=lambda claim: self.reports.send(AttemptReport("release", claim, reason=SURPLUS_REASON)),
+            on_order=self.heartbeat.beat_now,
+            on_idle=self._on_nothing_claimed,
+            on_failure=self._on_loop(self._fail),
+        )
+        return ClaimLoop(self.lease, self.slots, listener, self.engine)
+
+    def _build_engine(self) -> FunctionEngine:
+        context = EngineContext(
+            send_report=self.reports.send,
+            log_upload=self.log_upload,
             receive=self.queue.receive,
-            bury=self._on_loop(self.sweeping.bury),
-            stray=lambda claim: self.claims.stray(claim),
-            room=lambda: self.claims.calls_wanted(),
-            quiet=self._on_loop(self._quiet),
-            ended=self.run_log.calls_ended,
-            failed=self._on_loop(self._fail),
+            end_tree=self._on_loop(self.host_cleanup.end_tree),
+            dispatch_run=lambda claim: self.claims.dispatch_run(claim),
+            request_calls=lambda: self.claims.functions_wanted(),
+            on_idle=self._on_loop(self._on_functions_idle),
+            on_ended=self.run_log.calls_ended,
+            on_failure=self._on_loop(self._fail),
         )
-        making = ChildConfig.of(self.settings, self.options, self.id, self.surroundings.cgroups)
-        return FunctionEngine(self.lease, self.hands, making, self._children, around, bounded=self.options.is_bounded)
+        child_config = ChildConfig.of(self.settings, self.options, self.id, self.context.cgroups)
+        return FunctionEngine(
+            self.lease, self.slots, child_config, self._children_max, context, bounded=self.options.is_bounded
+        )
 
-    def _children(self) -> int:
+    def _children_max(self) -> int:
         return self.options.children or self.options.slots
 
     async def run(self) -> int:
         """Work until told to stop, or until there is nothing more to do; the exit code."""
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._signalled)
+            self._loop.add_signal_handler(number, self._on_stop_signal)
         if self._reload is not None:
-            self._loop.add_signal_handler(signal.SIGHUP, self._hung_up, self._reload)
+            self._loop.add_signal_handler(signal.SIGHUP, self._on_hangup, self._reload)
         become_subreaper()
-        await self.sweeping.once()
-        while not await self._registered():
+        await self.host_cleanup.sweep()
+        while not await self._register():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), START_RETRY_S)
-        for thread in (self.pulse, self.reports, self.narration, self.engine, self.claims, self.ticker):
+        for thread in (self.heartbeat, self.reports, self.log_upload, self.engine, self.claims, self.ticker):
             thread.start()
-        sweeping = asyncio.ensure_future(self.sweeping.keep())
+        sweeping = asyncio.ensure_future(self.host_cleanup.run())
         await self._draining.wait()
         await self._drain()
         sweeping.cancel()
-        self.surroundings.channels.close()
-        self.offering.agents.availability.close()
-        await self.surroundings.door.close()
+        self.context.channels.close()
+        self.labels.agents.availability.close()
+        await self.context.agent_socket.close()
         if self._fault is not None:
             raise self._fault
         return 0
 
-    async def _registered(self) -> bool:
+    async def _register(self) -> bool:
         """Go on for dead workers of this host, and register. False: the connection broke; all of it can be repeated."""
         try:
             # Before the leases of dead workers end: these outcomes are refused once their runs have gone on.
-            await asyncio.to_thread(self._report_unreported)
-            for worker in await self.reach.take_over(self.queue, self.sweeping.once):
-                self._say(f"the process of worker {worker} is dead; what it held goes on.")
+            await asyncio.to_thread(self._send_unsent_reports)
+            for worker in await self.backend.take_over(self.queue, self.host_cleanup.sweep):
+                self._notify(f"the process of worker {worker} is dead; what it held goes on.")
             self.lease.register()
         except (TryLater, Unreachable):
             if self.options.is_bounded or self._draining.is_set():
@@ -221,56 +234,56 @@ class WorkerProcess:
         self.engine.drain()
         for attempt in () if self._hurry.is_set() else self._attempts.values():
             attempt.drain()
-        await self._attempts_over(self.options.drain_grace_ms)
+        await self._wait_for_attempts(self.options.drain_grace_ms)
         for attempt in list(self._attempts.values()):
             attempt.stop(AttemptStop.RELEASED, LEAVING_REASON)
         self.engine.stop_all(LEAVING_REASON)
-        await self._attempts_over(None)
-        hurried = self._hurry.is_set() and self.pulse.answering_since_ms is None
+        await self._wait_for_attempts(None)
+        hurried = self._hurry.is_set() and self.heartbeat.answering_since_ms is None
         patience_ms = HURRIED_REPORTS_MS if hurried else FINAL_REPORTS_MS
-        closing = (asyncio.to_thread(each.close, patience_ms) for each in (self.narration, self.reports, self.engine))
-        _, said, told = await asyncio.gather(*closing)
-        if left := [*self.reports.left(), *self.engine.exchange.left()]:
-            self._fail(Unreachable(self.unreported.keep(self.id, left)))
+        closing = (asyncio.to_thread(each.close, patience_ms) for each in (self.log_upload, self.reports, self.engine))
+        _, reports_sent, outcomes_sent = await asyncio.gather(*closing)
+        if unsent := [*self.reports.unsent(), *self.engine.exchange.unsent()]:
+            self._fail(Unreachable(self.unsent_reports.save(self.id, unsent)))
         # The round under way may have hundreds of calls before it, on a slow line for minutes.
         self.ticker.stop(wait=False)
-        await asyncio.to_thread(self.pulse.stop)
-        if said and told:
+        await asyncio.to_thread(self.heartbeat.stop)
+        if reports_sent and outcomes_sent:
             with suppress(Unreachable, TryLater):
                 # A server that cannot be told finds out when the lease ends, and nothing is held.
                 await asyncio.to_thread(self.lease.deregister)
-        await asyncio.to_thread(self.reach.close)
+        await asyncio.to_thread(self.backend.close)
         await asyncio.to_thread(self.tracing.flush)
 
-    def _report_unreported(self) -> None:
-        self.unreported.report_all(lambda worker: self.reach.as_worker(self.queue, worker), self._say)
+    def _send_unsent_reports(self) -> None:
+        self.unsent_reports.send_all(lambda worker: self.backend.as_worker(self.queue, worker), self._notify)
 
-    async def _attempts_over(self, grace_ms: int | None) -> None:
-        if (self._tasks or self.engine.busy()) and not (grace_ms is not None and self._hurry.is_set()):
+    async def _wait_for_attempts(self, grace_ms: int | None) -> None:
+        if (self._tasks or self.engine.is_busy()) and not (grace_ms is not None and self._hurry.is_set()):
             hurry = asyncio.ensure_future(self._hurry.wait() if grace_ms is not None else asyncio.Event().wait())
-            over = asyncio.ensure_future(self._all_over())
+            over = asyncio.ensure_future(self._wait_until_idle())
             timeout = None if grace_ms is None else grace_ms / 1000
             await asyncio.wait({hurry, over}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             hurry.cancel()
             over.cancel()
 
-    async def _all_over(self) -> None:
+    async def _wait_until_idle(self) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks.values())
-        self._calls_over.clear()
-        while self.engine.busy():
-            await self._calls_over.wait()
-            self._calls_over.clear()
+        self._functions_idle.clear()
+        while self.engine.is_busy():
+            await self._functions_idle.wait()
+            self._functions_idle.clear()
 
     # ---- on the loop
 
-    def _begin(self, claim: Claim) -> None:
+    def _start_attempt(self, claim: Claim) -> None:
         try:
-            attempt = create_attempt(claim, self.surroundings, self.offering.agents)
+            attempt = create_attempt(claim, self.context, self.labels.agents)
         except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
-            self._say_fault(claim, error)
+            self._report_fault(claim, error)
             return
-        self.tracing.claimed(claim, attempt.spec)
+        self.tracing.on_claim(claim, attempt.spec)
         if self.lease.trusted_ms <= 0:
             # The answer to the claim was so long on its way that somebody else may have the run by now.
             attempt.stop(AttemptStop.RELEASED, LEASE_LOST_REASON)
@@ -279,46 +292,50 @@ class WorkerProcess:
             if other.id == claim.id:
                 self._attempts[other].stop(AttemptStop.FENCED)
         self._attempts[claim] = attempt
-        task = asyncio.ensure_future(self._attempt(attempt, self._tasks.get(claim.id)))
+        task = asyncio.ensure_future(self._run_attempt(attempt, self._tasks.get(claim.id)))
         self._tasks[claim.id] = task
-        task.add_done_callback(lambda task: self._over(claim.id, task))
-        self._end_if_sated()
+        task.add_done_callback(lambda task: self._on_attempt_ended(claim.id, task))
+        self._drain_if_max_runs()
 
-    def _end_if_sated(self) -> None:
+    def _drain_if_max_runs(self) -> None:
         """It has had its runs; what of them are function runs, it still makes."""
-        if self.options.max_runs is not None and self.hands.taken >= self.options.max_runs and not self.engine.busy():
+        if (
+            self.options.max_runs is not None
+            and self.slots.taken >= self.options.max_runs
+            and not self.engine.is_busy()
+        ):
             self._draining.set()
 
-    def _over(self, run: str, task: asyncio.Task[None]) -> None:
+    def _on_attempt_ended(self, run: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(run) is task:
             del self._tasks[run]
 
-    async def _attempt(self, attempt: RunAttempt, earlier: asyncio.Task[None] | None) -> None:
+    async def _run_attempt(self, attempt: RunAttempt, earlier: asyncio.Task[None] | None) -> None:
         try:
             if earlier is not None:
                 await asyncio.wait({earlier})
             await attempt.run()
         except Exception as error:  # noqa: BLE001 - whatever it was, the run gets an end, and the error is in it
-            self._say_fault(attempt.claim, error)
+            self._report_fault(attempt.claim, error)
         finally:
             del self._attempts[attempt.claim]
             if attempt.superseded:
                 self.tracing.forget(attempt.claim)
-                self.narration.forget(attempt.claim)
-                self.hands.drop(attempt.claim)
+                self.log_upload.forget(attempt.claim)
+                self.slots.drop(attempt.claim)
 
-    def _say_fault(self, claim: Claim, error: Exception) -> None:
+    def _report_fault(self, claim: Claim, error: Exception) -> None:
         message = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
-        self.reports.say(AttemptReport("fail", claim, Outcome(class_=OutcomeClass.INTERNAL, error=message)))
+        self.reports.send(AttemptReport("fail", claim, Outcome(class_=OutcomeClass.INTERNAL, error=message)))
 
-    def _obey(self, order: WorkerOrder) -> None:
-        claim = self.hands.holds(order.run, order.fence)
+    def _execute_order(self, order: WorkerOrder) -> None:
+        claim = self.slots.find(order.run, order.fence)
         if order.order == "stop" and claim in self._attempts:
             self._attempts[claim].stop(AttemptStop.CANCELLED, order.detail)
         elif order.order == "stop" and claim is not None:
             self.engine.stop(claim, AttemptStop.CANCELLED, order.detail)
         elif order.order == MERGE_ORDER and claim in self._attempts:
-            self._attempts[claim].called.set()
+            self._attempts[claim].merge_signal.set()
         elif order.order in ("drain", "hurry"):
             if order.order == "hurry":
                 self._hurry.set()
@@ -327,89 +344,91 @@ class WorkerProcess:
             self.ticker.wake()
         elif order.order not in ORDER_NAMES:
             log.warning("an order that this worker does not understand is passed over: %s", order)
-        self.pulse.applied(order)
+        self.heartbeat.applied(order)
 
-    def _give_up(self, claim: Claim) -> None:
+    def _abandon(self, claim: Claim) -> None:
         """This attempt was superseded: its processes end, and it says nothing."""
         if claim in self._attempts:
             self._attempts[claim].stop(AttemptStop.FENCED)
         elif is_function_lane(claim.lane):
             self.engine.stop(claim, AttemptStop.FENCED)
         else:
-            self.hands.drop(claim)
+            self.slots.drop(claim)
 
-    def _stop_all_distrusted(self) -> None:
+    def _stop_all_untrusted(self) -> None:
         """The margin of the lease is one heartbeat: by half of it the last process has to be gone."""
         for attempt in self._attempts.values():
             attempt.stop(AttemptStop.RELEASED, LEASE_LOST_REASON, within_ms=self.settings.heartbeat_ms // 2)
         self.engine.stop_all(LEASE_LOST_REASON, within_ms=self.settings.heartbeat_ms // 2)
 
-    def _start_refused(self, claim: Claim, refusal: AgentqError) -> None:
+    def _on_start_refused(self, claim: Claim, refusal: AgentqError) -> None:
         if claim in self._attempts:
-            self._attempts[claim].refused(refusal)
+            self._attempts[claim].on_refused(refusal)
         elif is_function_lane(claim.lane):
-            self.engine.refused(claim, refusal)
+            self.engine.on_refused(claim, refusal)
 
-    def _nothing_claimed(self) -> None:
+    def _on_nothing_claimed(self) -> None:
         """In the claiming thread, which looked."""
-        self._on_loop(self._idle)()
+        self._on_loop(self._drain_if_burst)()
 
-    def _idle(self) -> None:
-        if self.options.burst and self.hands.empty():
+    def _drain_if_burst(self) -> None:
+        if self.options.burst and self.slots.is_empty():
             self._draining.set()
 
-    def _quiet(self) -> None:
+    def _on_functions_idle(self) -> None:
         """There is no function run in hand any more."""
-        self._calls_over.set()
-        self._end_if_sated()
+        self._functions_idle.set()
+        self._drain_if_max_runs()
         if self.options.burst and not self._draining.is_set():
-            self.claims.look_again()
+            self.claims.claim_again()
 
-    def _signalled(self) -> None:
+    def _on_stop_signal(self) -> None:
         if self._draining.is_set():
             self._hurry.set()
         self._draining.set()
 
-    def _hung_up(self, reload: SettingsReload) -> None:
+    def _on_hangup(self, reload: SettingsReload) -> None:
         """SIGHUP: somebody has changed the settings, or the terminal is gone."""
         if self._terminal.is_gone():
-            self._signalled()
+            self._on_stop_signal()
             return
         with suppress(OSError):
             for sentence in self._reload_settings(reload):
-                reload.say(sentence)
+                reload.notify(sentence)
 
     def _reload_settings(self, reload: SettingsReload) -> list[str]:
         """Take over what has changed, all of it or nothing; says what came of it."""
         try:
             fresh = reload.read()
-            options, words = apply_settings(self.options, fresh.options)
-            self.offering.look_again()
-            labels = self.offering.labels(options.labels)
-            seen = {"slots": options.slots, "queues": options.queues, "labels": labels}
-            identity = self.identity.model_copy(update=seen)
+            options, changes = apply_settings(self.options, fresh.options)
+            self.labels.reload()
+            labels = self.labels.combine(options.labels)
+            advertised = {"slots": options.slots, "queues": options.queues, "labels": labels}
+            identity = self.identity.model_copy(update=advertised)
             identity.check_size()
         except (AgentqError, OSError) as error:
             return [f"the settings stay as they were. {error}"]
         self.options = options
-        self.hands.resize(options.slots)
+        self.slots.resize(options.slots)
         if identity != self.identity:
             self.identity = identity
-            self.pulse.change(identity)
-        sentences = [f"read the settings again: {'; '.join(words) or 'nothing to change'}."]
-        if fresh.left:
-            sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
+            self.heartbeat.change(identity)
+        sentences = [f"read the settings again: {'; '.join(changes) or 'nothing to change'}."]
+        if fresh.unchanged:
+            sentences.append(
+                f"{', '.join(fresh.unchanged)} cannot change while a worker works; start it again for that."
+            )
         return sentences
 
-    def _offer(self) -> None:
+    def _update_labels(self) -> None:
         """It can take runs of other agents than before."""
-        self.identity = self.identity.model_copy(update={"labels": self.offering.labels(self.options.labels)})
-        self.pulse.change(self.identity)
+        self.identity = self.identity.model_copy(update={"labels": self.labels.combine(self.options.labels)})
+        self.heartbeat.change(self.identity)
 
-    def _tell(self, fault: AgentqError | None) -> None:
+    def _notify_answering(self, fault: AgentqError | None) -> None:
         """Whoever started the worker knows that the server is away, and when it is back."""
         with suppress(OSError):
-            self._say("the server answers again." if fault is None else f"{fault} What runs here goes on meanwhile.")
+            self._notify("the server answers again." if fault is None else f"{fault} What runs here goes on meanwhile.")
 
     def _fail(self, fault: AgentqError) -> None:
         if self._fault is not None:
@@ -432,19 +451,21 @@ class WorkerProcess:
 
         return later
 
-    def _heard(self, report: AttemptReport, refused: AgentqError | None) -> None:
-        self.tracing.heard(report, refused)
+    def _on_report_answered(self, report: AttemptReport, refused: AgentqError | None) -> None:
+        self.tracing.on_answered(report, refused)
         if report.is_final:
             self.run_log.ended(report, refused)
-            self.narration.forget(report.claim)
-            self.hands.drop(report.claim)
-            self.engine.look()
+            self.log_upload.forget(report.claim)
+            self.slots.drop(report.claim)
+            self.engine.check_idle()
         elif refused is not None:
-            self._on_loop(self._start_refused)(report.claim, refused)
+            self._on_loop(self._on_start_refused)(report.claim, refused)
 
 
-def serve_worker(reach: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None) -> int:
+def serve_worker(
+    backend: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None
+) -> int:
     """Run a worker in this process until it is told to stop; the exit code. With `reload`, SIGHUP changes settings."""
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
-    return asyncio.run(WorkerProcess(reach, options, home, reload).run())
+    return asyncio.run(WorkerProcess(backend, options, home, reload).run())

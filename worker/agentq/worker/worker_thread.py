@@ -21,15 +21,15 @@ OnFailure = Callable[[AgentqError], None]
 class WorkerThread(threading.Thread):
     """A daemon thread that reports whatever exception ends it."""
 
-    def __init__(self, target: Callable[[], None], name: str, failed: OnFailure) -> None:
+    def __init__(self, target: Callable[[], None], name: str, on_failure: OnFailure) -> None:
         super().__init__(target=target, name=name, daemon=True)
-        self._failed = failed
+        self._on_failure = on_failure
 
     def run(self) -> None:
         try:
             super().run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends by it
-            self._failed(wrap_unexpected_error(error, f"in its thread {self.name}"))
+            self._on_failure(wrap_unexpected_error(error, f"in its thread {self.name}"))
 
 
 def wrap_unexpected_error(error: Exception, where: str) -> AgentqError:

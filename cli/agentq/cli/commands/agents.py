@@ -35,8 +35,8 @@ def list_agents(ctx: typer.Context, json: Json = False) -> None:
     from agentq.worker.agents.profiles.installed import InstalledAgents
     from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-    profiles = ProfileRegistry.found()
-    installed = InstalledAgents.found(profiles)
+    profiles = ProfileRegistry.load()
+    installed = InstalledAgents.detect(profiles)
     rows = []
     for name in sorted(profiles.names(), key=lambda name: (name not in installed.programs, name)):
         profile = profiles.get(name)
@@ -63,7 +63,7 @@ def show(
     from agentq.cli.show.toml import toml_lines
     from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-    profiles = ProfileRegistry.found()
+    profiles = ProfileRegistry.load()
     profile = profiles.get(agent)
     known = profile.model_dump(mode="json", exclude_none=True)
     if json:
@@ -91,8 +91,8 @@ def check(
     from agentq.worker.agents.profiles.installed import InstalledAgents
     from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-    profiles = ProfileRegistry.found()
-    names = agent or sorted(InstalledAgents.found(profiles).programs)
+    profiles = ProfileRegistry.load()
+    names = agent or sorted(InstalledAgents.detect(profiles).programs)
     checkups = [AgentCheck(name, profiles.get(name)) for name in dict.fromkeys(names)]
     failed = False
     for checkup in checkups:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agentq.cli.agent_socket import AgentSocketClient
+from agentq.cli.agent_socket import AgentSocketBackend
 from agentq.cli.apply import apply_to_runs
 from agentq.cli.commands.ls import parse_states, read_runs
 from agentq.cli.confirm import DryRun, Yes, confirm
@@ -57,7 +57,7 @@ def cancel(
     if queue or plan or label or state:
         if run:
             raise Invalid("Name the runs, or say by options which; not both.")
-        if isinstance(place, AgentSocketClient):
+        if isinstance(place, AgentSocketBackend):
             raise Invalid("Within an agent's run, runs are not selected by options; name the runs instead.")
         ids = _select_runs(place, queue, plan, label or [], state or ["live"])
         what = f"{len(ids)} run{'' if len(ids) == 1 else 's'}"

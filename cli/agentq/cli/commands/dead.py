@@ -21,13 +21,13 @@ from agentq.cli.render import on_terminal, print_json, print_sentence, print_tab
 from agentq.cli.run_references import find_runs
 from agentq.cli.show.rq_jobs import with_job_title
 from agentq.cli.show.run_summary import describe_spec
-from agentq.coordinator.bounds import KEEP_MS_MIN, LIST_A_CALL
+from agentq.coordinator.bounds import KEEP_MS_MIN, LIST_PER_CALL
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound, WrongState
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.lifecycle import State
-from agentq.coordinator.public_json import run_json
+from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
 
@@ -170,7 +170,7 @@ def purge(
         return
     found = ((run_id, State.FAILED) for run_id in ids)
     forgotten = code = 0
-    while chunk := list(islice(found, LIST_A_CALL)):
+    while chunk := list(islice(found, LIST_PER_CALL)):
         for refused in server.queue.forget(chunk):
             if refused is None or (isinstance(refused, NotFound) and not run):
                 forgotten += 1

@@ -10,7 +10,7 @@ import typer
 from agentq.cli.connect import ServerConnection, connect_server, embedded_server
 from agentq.cli.options import Json
 from agentq.cli.render import paint, print_json, print_sentence
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.errors import AgentqError, LoginFailed, NotAllowed, Unreachable
 from agentq.coordinator.model.durations import format_duration
@@ -299,7 +299,7 @@ def _orphans(server: ServerConnection) -> Iterator[DoctorFinding]:
     """Runs held by workers that are not registered, or are not heard any more."""
     workers = server.records.workers()
     everyone = {worker.id for worker in workers}
-    held = server.records.page(RunFilter(states=HELD_STATES), limit=LIST_A_CALL).runs
+    held = server.records.page(RunFilter(states=HELD_STATES), limit=LIST_PER_CALL).runs
     # Whoever registered meanwhile is not in the first list: look again before speaking of orphans.
     lost = [run for run in held if run.worker not in everyone]
     lost = [run for run in lost if run.worker not in {worker.id for worker in server.records.workers()}] if lost else []

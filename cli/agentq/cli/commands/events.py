@@ -18,7 +18,7 @@ from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.events.stream import STREAM_START, Event, PartitionEvents, event_sort_key
 from agentq.coordinator.model.durations import format_iso, parse_duration_ms
 from agentq.coordinator.model.ids import partition_of
-from agentq.coordinator.public_json import event_json
+from agentq.coordinator.public_json.events import event_json
 
 FOLLOW_MS = 5000
 

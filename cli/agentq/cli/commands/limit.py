@@ -6,19 +6,17 @@ from typing import Annotated
 
 import typer
 
-from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.connect import connect_server, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json
 from agentq.cli.render import on_terminal, print_json, print_pairs, print_row, print_table
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms, parse_time_ms
-from agentq.coordinator.public_json import limit_json
-from agentq.coordinator.queues.controls import LimitFullPolicy, LimitRate, LimitRecord, QueueControls
+from agentq.coordinator.public_json.queues import limit_json
+from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate, LimitRecord, Limits
 
 Opt = typer.Option
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Such as repo:acme; queue:NAME, or global for everything.")]
-HOLDERS_SHOWN = 5
-"""Holders that are named one by one."""
 
 limit = typer.Typer(
     **TYPER_SETTINGS, no_args_is_help=True, help="Say how much may run at once, or in a time, under a key."
@@ -53,9 +51,9 @@ def set_limit(
     if burst is not None and rate is None:
         raise Invalid("--burst means nothing without --rate.")
     bucket = None if rate is None else _parse_rate(rate, burst)
-    flow = QueueControls(connect_server(ctx, start=True).store)
-    flow.limit(key, most=most, rate=bucket, when_full=_parse_when_full(when_full))
-    print_row(key, _describe_limit(flow.limits([key])[0]))
+    limits = Limits(connect_server(ctx, start=True).store)
+    limits.set(key, most=most, rate=bucket, when_full=_parse_when_full(when_full))
+    print_row(key, _describe_limit(limits.get(key)))
 
 
 @limit.command("ls")
@@ -65,7 +63,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq limit ls
     """
-    found = QueueControls(connect_server(ctx).store).limits()
+    found = Limits(connect_server(ctx).store).all()
     if json:
         for each in found:
             print_json(limit_json(each))
@@ -86,7 +84,8 @@ def show(ctx: typer.Context, key: Key, json: Json = False) -> None:
     Example: agentq limit show LIMIT
     """
     server = connect_server(ctx)
-    found, holders = _get_limit(server, key), _list_holders(server, key)
+    limits = Limits(server.store)
+    found, holders = limits.get(key), limits.holders(key)
     if json:
         print_json(limit_json(found) | {"holders": holders})
         return
@@ -110,7 +109,7 @@ def rm(ctx: typer.Context, key: Key) -> None:
     \b
     Example: agentq limit rm LIMIT
     """
-    QueueControls(connect_server(ctx).store).unlimit(key)
+    Limits(connect_server(ctx).store).remove(key)
     print_row(key, "not limited any more")
 
 
@@ -130,7 +129,7 @@ def shut(
     if (until is None) == (duration is None):
         raise Invalid("Give --until a time or --for a while, one of them.")
     at_ms = parse_time_ms(until) if until is not None else wall_ms() + parse_duration_ms(duration or "")
-    QueueControls(connect_server(ctx, start=True).store).shut(key, at_ms, why or "")
+    Limits(connect_server(ctx, start=True).store).shut(key, at_ms, why or "")
     print_row(key, f"shut until {format_iso(at_ms)}")
 
 
@@ -142,9 +141,10 @@ def open_gate(ctx: typer.Context, key: Key) -> None:
     Example: agentq limit open LIMIT
     """
     server = connect_server(ctx)
-    if _get_limit(server, key).shut_until_ms is None:
+    limits = Limits(server.store)
+    if limits.get(key).shut_until_ms is None:
         raise NotFound(f"The gate of {key} is open.")
-    QueueControls(server.store).open(key)
+    limits.open(key)
     print_row(key, "open")
 
 
@@ -165,20 +165,6 @@ def _parse_when_full(word: str | None) -> LimitFullPolicy:
     if word is not None and word not in names:
         raise Invalid(f"--when-full is one of {', '.join(names)}, not {word[:40]!r}.")
     return names[word or "queue"]
-
-
-def _get_limit(server: ServerConnection, key: str) -> LimitRecord:
-    (found,) = QueueControls(server.store).limits([key])
-    if found.max is None and found.rate is None and found.shut_until_ms is None:
-        raise NotFound(f"There is no limit {key}; `agentq limit ls` shows those that there are.")
-    return found
-
-
-def _list_holders(server: ServerConnection, key: str) -> list[str]:
-    flow = QueueControls(server.store)
-    return [run for partition in server.store.partitions() for run in flow.holders(partition, key, HOLDERS_SHOWN)][
-        :HOLDERS_SHOWN
-    ]
 
 
 def _describe_limit(found: LimitRecord) -> str:

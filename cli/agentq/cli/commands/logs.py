@@ -20,7 +20,7 @@ from agentq.cli.show.log_lines import AGENT_STREAM, LineAssembler, LogLine, LogS
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.events.stream import STREAM_START
-from agentq.coordinator.public_json import log_position_json
+from agentq.coordinator.public_json.events import log_position_json
 from agentq.coordinator.runs.agent_event_reader import AgentEventReader
 from agentq.coordinator.runs.logs import Logs, RunLogEntry
 
@@ -87,7 +87,7 @@ def print_backend_log(
     """The same, where the server is not reached itself."""
     agent = not raw and there.get(run_id).spec.kind == "agent"
     _print_selection(
-        lambda after, go_on: there.log(run_id, follow=go_on, after=after), agent, wanted, follow=follow, json=json
+        lambda after, go_on: there.logs(run_id, after, follow=go_on), agent, wanted, follow=follow, json=json
     )
 
 

@@ -14,12 +14,12 @@ from agentq.cli.parse.key_values import parse_key_values
 from agentq.cli.render import on_terminal, print_json, print_table
 from agentq.cli.show.rq_jobs import with_job_title
 from agentq.cli.show.run_summary import describe_end, describe_spec
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Damaged, Invalid, NotFound
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
 from agentq.coordinator.model.lifecycle import LIVE_STATES, TERMINAL_STATES, State
-from agentq.coordinator.public_json import run_json
+from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
 
@@ -84,7 +84,7 @@ def read_runs(
     so is one whose record is damaged, with a note."""
     left = limit
     while left:
-        page = server.records.page(which, limit=min(LIST_A_CALL, left), cursor=below)
+        page = server.records.page(which, limit=min(LIST_PER_CALL, left), cursor=below)
         for summary in page.runs:
             try:
                 run = server.records.get(summary.id)

@@ -147,7 +147,7 @@ def ls(
     Example: agentq plan ls
     """
     from agentq.cli.plans.view import plan_row
-    from agentq.coordinator.public_json import plan_json
+    from agentq.coordinator.public_json.plans import plan_json
 
     found, more = open_plans(connect_server(ctx)).ls(limit=limit, cursor=cursor)
     if json:
@@ -171,12 +171,11 @@ def show(ctx: typer.Context, plan: PlanOrNewest = None, json: Json = False) -> N
     from agentq.cli.plans.summary import incomplete_reason, incomplete_task_lines
     from agentq.cli.plans.view import print_plan
     from agentq.cli.plans.work_warnings import WorkWarnings
-    from agentq.coordinator.public_json import plan_json, task_json
-    from agentq.planning.submit import read_header
+    from agentq.coordinator.public_json.plans import plan_json, task_json
 
     server = connect_server(ctx)
     found, plans = find_plan_or_newest(server, plan), open_plans(server)
-    head = read_header(plans, found.id)
+    head = plans.header(found.id)
     by_run = {task.run: task for task in plans.all_tasks(found.id)}
     if json:
         tasks = [{**task_json(task), "because": incomplete_reason(server, by_run, task)} for task in by_run.values()]
@@ -318,7 +317,7 @@ def _format_count(number: int, what: str) -> str:
 
 
 def _print_plan_state(found: Any, *, json: bool) -> None:
-    from agentq.coordinator.public_json import plan_json
+    from agentq.coordinator.public_json.plans import plan_json
 
     if json:
         print_json(plan_json(found))

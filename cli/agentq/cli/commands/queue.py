@@ -18,12 +18,12 @@ from agentq.coordinator.errors import Invalid, WaitTimedOut
 from agentq.coordinator.events.stream import PartitionEvents
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json import queue_json
-from agentq.coordinator.queues.controls import ALL_QUEUES, QueueControls, QueuePause
-from agentq.coordinator.queues.stats import QueueStats, QueueStatsReader
+from agentq.coordinator.public_json.queues import queue_json
+from agentq.coordinator.queues.queues import ALL_QUEUES, PURGE_REASON, Queues
+from agentq.coordinator.queues.stats import QueuePause, QueueStats
 
 Opt = typer.Option
-Queues = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="Queues, by name.")]
+QueueNames = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="Queues, by name.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, by name.")]
 All = Annotated[bool, Opt("--all", help="All queues, those to come as well.")]
 Why = Annotated[str | None, Opt(metavar="TEXT", help="Shown to whoever asks why.")]
@@ -46,7 +46,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq queue ls
     """
-    records = QueueStatsReader(connect_server(ctx).store).queues()
+    records = _connect_queues(ctx)[1].all()
     if json:
         for record in records:
             print_json(queue_json(record))
@@ -61,31 +61,31 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
 
 
 @queue.command("pause")
-def pause(ctx: typer.Context, queues: Queues = None, all_queues: All = False, why: Why = None) -> None:
+def pause(ctx: typer.Context, queues: QueueNames = None, all_queues: All = False, why: Why = None) -> None:
     """Claim nothing from queues until they are resumed; what is held goes on.
 
     \b
     Example: agentq queue pause default --why maintenance
     Example: agentq queue pause --all
     """
-    server, flow = _connect_flow(ctx)
+    server, known = _connect_queues(ctx)
     note_unknown_queues(server, queues or ())
     for name in _queue_names(queues, all_queues):
-        flow.pause(name, _pause_reason(why))
+        known.pause(name, _pause_reason(why))
         print_row(name, "paused")
     _note_held_runs(server, queues or [])
 
 
 @queue.command("resume")
-def resume(ctx: typer.Context, queues: Queues = None, all_queues: All = False) -> None:
+def resume(ctx: typer.Context, queues: QueueNames = None, all_queues: All = False) -> None:
     """Let queues go on that were paused or drained.
 
     \b
     Example: agentq queue resume QUEUE
     """
-    _, flow = _connect_flow(ctx)
+    _, known = _connect_queues(ctx)
     for name in _queue_names(queues, all_queues):
-        flow.resume(name)
+        known.resume(name)
         print_row(name, "resumed")
 
 
@@ -104,9 +104,9 @@ def drain(
     """
     if timeout is not None and not wait:
         raise Invalid("--timeout means nothing without --wait.")
-    server, flow = _connect_flow(ctx)
+    server, known = _connect_queues(ctx)
     note_unknown_queues(server, [name])
-    flow.drain(name, _pause_reason(why))
+    known.drain(name, _pause_reason(why))
     print_row(name, "draining")
     if wait:
         _wait_until_empty(server, name, None if timeout is None else wall_ms() + parse_duration_ms(timeout))
@@ -128,7 +128,7 @@ def purge(
     Example: agentq queue purge default --state scheduled --yes
     """
     states = [_parse_queued_state(word) for word in state or ("pending", "scheduled", "blocked")]
-    server, flow = _connect_flow(ctx)
+    server, known = _connect_queues(ctx)
     note_unknown_queues(server, [name])
     waiting = sum(number for _, _, number, _ in server.records.depths([name], states))
     if dry_run:
@@ -136,7 +136,7 @@ def purge(
         return
     if waiting:
         confirm(f"{waiting} {'run' if waiting == 1 else 'runs'} of {name} would be cancelled", yes=yes)
-    _print_count(name, "cancelled", flow.purge(name, "its queue was purged", states), json=json)
+    _print_count(name, "cancelled", known.purge(name, PURGE_REASON, states), json=json)
 
 
 @queue.command("move")
@@ -151,9 +151,9 @@ def move(
     \b
     Example: agentq queue move default slow
     """
-    server, flow = _connect_flow(ctx)
+    server, known = _connect_queues(ctx)
     note_unknown_queues(server, [name])
-    _print_count(name, "moved", flow.move(name, target), json=json)
+    _print_count(name, "moved", known.move(name, target), json=json)
 
 
 @queue.command("weigh")
@@ -168,13 +168,13 @@ def weigh(
     \b
     Example: agentq queue weigh default team-a 3
     """
-    _connect_flow(ctx)[1].weigh(name, fair_key, weight)
+    _connect_queues(ctx)[1].weigh(name, fair_key, weight)
     print_row(name, fair_key, f"{weight:g}")
 
 
-def _connect_flow(ctx: typer.Context) -> tuple[ServerConnection, QueueControls]:
+def _connect_queues(ctx: typer.Context) -> tuple[ServerConnection, Queues]:
     server = connect_server(ctx)
-    return server, QueueControls(server.store)
+    return server, Queues(server.store)
 
 
 def _queue_names(queues: list[str] | None, all_queues: bool) -> list[str]:

@@ -40,13 +40,12 @@ def resume(
 def resume_plan(ctx: typer.Context, plan: str | None, workers: int | None, *, retry: bool = False, json: bool) -> int:
     """See above; the exit code."""
     from agentq.cli.plans.run_loop import PlanRunner
-    from agentq.planning.submit import read_header, set_parallel_limit
 
     server = connect_server(ctx, start=True)
     record = find_plan(server, plan) if plan else find_unfinished_plan(server, "")
     if record is None:
         raise NotFound("There is no plan that has not ended; `agentq plan ls` shows all, `agentq run` begins one.")
-    head = read_header(open_plans(server), record.id)
+    head = open_plans(server).header(record.id)
     slots = WORKERS_DEFAULT if workers is None else workers
     if slots and record.ended is None and head.is_bound and head.host != socket.gethostname():
         raise Refused(
@@ -54,7 +53,6 @@ def resume_plan(ctx: typer.Context, plan: str | None, workers: int | None, *, re
             "there, or look on with --workers 0."
         )
     if retry:
-        set_parallel_limit(open_plans(server), record.id, head)
         record = open_plans(server).retry(record.id)
     if record.ended is None and not plan:
         print_note(f"going on with {record.id}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agentq.cli.apply import apply_to_runs
-from agentq.cli.connect import connect_server
+from agentq.cli.connect import connect_backend
 from agentq.cli.options import Json, RunIds
 from agentq.cli.run_references import find_runs
 
@@ -16,5 +16,5 @@ def retry(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     \b
     Example: agentq retry RUN
     """
-    server = connect_server(ctx)
-    raise typer.Exit(apply_to_runs(find_runs(server, run), server.queue.requeue, json=json).code)
+    backend = connect_backend(ctx)
+    raise typer.Exit(apply_to_runs(find_runs(backend, run), backend.requeue, json=json).code)

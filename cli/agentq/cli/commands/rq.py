@@ -55,10 +55,10 @@ def export(ctx: typer.Context, queue: Queues = None, json: Json = False) -> None
 
 
 def _adopted_queues(server: ServerConnection) -> list[str]:
-    from agentq.coordinator.queues.stats import QueueStatsReader
+    from agentq.coordinator.queues.queues import Queues
     from agentq.worker.rq.queue_names import is_rq_queue
 
-    return [record.queue for record in QueueStatsReader(server.store).queues() if is_rq_queue(record.queue)]
+    return [record.queue for record in Queues(server.store).all() if is_rq_queue(record.queue)]
 
 
 def _refuse_busy(server: ServerConnection, queue: str, name: str, held: int) -> None:

@@ -98,9 +98,8 @@ def run(
         print_json({"id": plan}) if json else print(plan)
         return
     from agentq.cli.plans.run_loop import PlanRunner
-    from agentq.planning.submit import read_header
 
-    carrying = PlanRunner(server, plan, read_header(open_plans(server), plan), read_settings(ctx))
+    carrying = PlanRunner(server, plan, open_plans(server).header(plan), read_settings(ctx))
     raise typer.Exit(carrying.carry_out(slots, json=json))
 
 
@@ -119,8 +118,8 @@ def _refuse_missing_agents(found: LoadedPlan) -> None:
     from agentq.worker.agents.profiles.installed import InstalledAgents
     from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-    profiles = ProfileRegistry.found()
-    missing = sorted(wanted & set(profiles.names()) - InstalledAgents.found(profiles).programs.keys())
+    profiles = ProfileRegistry.load()
+    missing = sorted(wanted & set(profiles.names()) - InstalledAgents.detect(profiles).programs.keys())
     if missing:
         raise Refused(
             f"The plan is for {' and '.join(missing)}, and there is no such program here; `agentq agents` shows what "
@@ -140,12 +139,10 @@ def _refuse_second_plan(server: ServerConnection, found: LoadedPlan) -> None:
 
 def find_unfinished_plan(server: ServerConnection, file: str) -> PlanRecord | None:
     """The newest plan that has not ended, of a file, if one is named."""
-    from agentq.planning.submit import read_header
-
     plans = open_plans(server)
     page, _ = plans.ls(limit=PLANS_SEARCHED)
     live = [plan for plan in page if plan.ended is None]
-    return next((plan for plan in live if not file or read_header(plans, plan.id).file == file), None)
+    return next((plan for plan in live if not file or plans.header(plan.id).file == file), None)
 
 
 def _run_in_background(server: ServerConnection, plan: str, workers: int) -> None:

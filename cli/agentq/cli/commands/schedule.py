@@ -20,7 +20,7 @@ from agentq.cli.unknown_names import note_unknown_limits
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_time_ms
-from agentq.coordinator.public_json import schedule_history_json, schedule_json
+from agentq.coordinator.public_json.schedules import schedule_history_json, schedule_json
 from agentq.coordinator.schedules.cron import ScheduleRule, load_timezone, parse_cron
 from agentq.coordinator.schedules.verbs import OverlapPolicy, ScheduleHistoryEntry, ScheduleRecord, Schedules
 

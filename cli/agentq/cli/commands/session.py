@@ -17,10 +17,11 @@ from agentq.cli.parse.run_spec import absolute_folder, build_spec, parse_spec_fi
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.show.conversation import print_conversation
 from agentq.cli.show.session import print_session, session_table
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.model.lifecycle import State
-from agentq.coordinator.public_json import run_json, session_json
+from agentq.coordinator.public_json.runs import run_json
+from agentq.coordinator.public_json.sessions import session_json
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.sessions.verbs import SessionRecord, Sessions
 
@@ -146,7 +147,7 @@ def send(
 @session.command("ls")
 def ls(
     ctx: typer.Context,
-    limit: Annotated[int, Opt(metavar="N", min=1, max=LIST_A_CALL, help="At most so many.")] = 20,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=LIST_PER_CALL, help="At most so many.")] = 20,
     cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on after this one, the last of a page.")] = None,
     json: Json = False,
 ) -> None:
@@ -249,7 +250,7 @@ def _print_turn(run: RunRecord, *, json: bool) -> None:
 def _note_queue_position(server: ServerConnection, into: SessionRecord, run: RunRecord) -> None:
     """What there is to know of a turn that does not begin at once."""
     if run.state is State.BLOCKED:
-        line = Sessions(server.store).line(into.name, LIST_A_CALL)
+        line = Sessions(server.store).line(into.name, LIST_PER_CALL)
         place = line.index(run.id) if run.id in line else 0
         if place:
             print_note(f"turn {_count_turns(server, into.name)} of {into.name}, after {line[place - 1]}.")
@@ -269,7 +270,7 @@ def _count_turns(server: ServerConnection, name: str) -> int:
     """How many turns a session has that are kept."""
     number, cursor = 0, None
     while True:
-        page = Sessions(server.store).turns(name, limit=LIST_A_CALL, cursor=cursor)
+        page = Sessions(server.store).turns(name, limit=LIST_PER_CALL, cursor=cursor)
         number, cursor = number + len(page.runs), page.cursor
         if cursor is None:
             return number

@@ -24,7 +24,7 @@ from agentq.coordinator.model.agent_options import AGENT_LABEL
 from agentq.coordinator.model.demands import format_demands as written
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.workspace import DeliveredWork
-from agentq.coordinator.public_json import last_agent_outcome, run_json
+from agentq.coordinator.public_json.runs import last_agent_outcome, run_json
 from agentq.coordinator.runs.agent_event_reader import AgentEventReader
 from agentq.coordinator.runs.logs import Logs
 from agentq.coordinator.runs.run_record import AttemptRecord, RunRecord

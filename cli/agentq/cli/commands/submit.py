@@ -23,7 +23,7 @@ from agentq.coordinator.runs.verbs import SubmitReceipt
 from agentq.coordinator.storage.url import is_coordinator_url
 
 if TYPE_CHECKING:
-    from agentq.cli.agent_socket import AgentSocketClient
+    from agentq.cli.agent_socket import AgentSocketBackend
     from agentq.cli.remote_backend import CoordinatorBackend
     from agentq.cli.run_references import RunFinder
 
@@ -156,13 +156,13 @@ def _submit_runs(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json:
     raise typer.Exit(code)
 
 
-def _agent_socket(ctx: typer.Context) -> AgentSocketClient | None:
-    from agentq.cli.agent_socket import AgentSocketClient
+def _agent_socket(ctx: typer.Context) -> AgentSocketBackend | None:
+    from agentq.cli.agent_socket import AgentSocketBackend
 
-    return AgentSocketClient.here(ctx)
+    return AgentSocketBackend.here(ctx)
 
 
-def _submit_child(door: AgentSocketClient, spec: RunSpec, how: dict[str, Any], *, wait: bool, json: bool) -> int:
+def _submit_child(door: AgentSocketBackend, spec: RunSpec, how: dict[str, Any], *, wait: bool, json: bool) -> int:
     """The same, within an agent's run."""
     from agentq.cli.commands.logs import print_backend_log
     from agentq.cli.commands.wait import wait_at_backend
@@ -278,14 +278,14 @@ def _unmet_demands(server: ServerConnection, specs: list[RunSpec]) -> dict[str, 
         return {}
     from agentq.coordinator.explain.agent import list_blocked_accounts
     from agentq.coordinator.model.demands import format_demands
-    from agentq.coordinator.queues.controls import QueueControls
+    from agentq.coordinator.queues.limits import Limits
     from agentq.coordinator.workers.placement import find_placement_problem
 
-    workers, flow = server.records.workers(), QueueControls(server.store)
+    workers, limits = server.records.workers(), Limits(server.store)
     found = {}
     for lane, spec in list(demanding.items())[:RUNS_CHECKED]:
         lack = find_placement_problem(workers, spec.queue, spec.demands, lane)
-        if lack is not None and (not lack.shut_agent or list_blocked_accounts(flow, lack.shut_agent, wall_ms())):
+        if lack is not None and (not lack.shut_agent or list_blocked_accounts(limits, lack.shut_agent, wall_ms())):
             found[lane] = format_demands(lack.demands)
             print_note(f"{lack.because} {lack.remedy}")
     return found

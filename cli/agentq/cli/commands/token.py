@@ -14,7 +14,7 @@ from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.durations import format_duration, format_iso
-from agentq.coordinator.public_json import token_json
+from agentq.coordinator.public_json.tokens import token_json
 from agentq.coordinator.security import local_token
 from agentq.coordinator.security.token_revocation import RevocationResult, revoke_token_tree
 from agentq.coordinator.security.tokens import TOKEN_KINDS, TokenRecord, Tokens, TokenScope

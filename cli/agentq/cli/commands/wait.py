@@ -15,7 +15,7 @@ from agentq.cli.show.run_summary import describe_end
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.model.durations import parse_duration_ms
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json import run_json
+from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.run_record import RunRecord
 

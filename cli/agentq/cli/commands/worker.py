@@ -30,7 +30,7 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.agent_options import AGENT_LABEL, AGENT_READY
 from agentq.coordinator.model.demands import is_built_in_label
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
-from agentq.coordinator.public_json import (
+from agentq.coordinator.public_json.workers import (
     describe_silence,
     group_workers,
     list_recent_workers,
@@ -186,7 +186,7 @@ def _serve_remote(settings: Settings, options: WorkerOptions, reload: SettingsRe
         raise Invalid("--rq needs Redis itself, where RQ's queues are; it cannot be said with --connect.")
     reach = RemoteWorkerBackend(options, home=home_folder(settings))
     os.environ.pop(TOKEN_VARIABLE, None)
-    reload.say(f"a worker for {', '.join(options.queues)} through {options.connect}{place}; Ctrl-C ends it.")
+    reload.notify(f"a worker for {', '.join(options.queues)} through {options.connect}{place}; Ctrl-C ends it.")
     return worker.serve_worker(reach, options, home_folder(settings), reload)
 
 

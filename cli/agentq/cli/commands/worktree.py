@@ -60,8 +60,8 @@ def ls(
         return
     rows = []
     for each in found:
-        row = [each.note.run or "-", each.kind, _format_age(each), each.note.repository or str(each.note.common)]
-        rows.append([*row, *([_format_size(each.bytes)] if size else []), str(each.note.path), each.why])
+        row = [each.record.run or "-", each.kind, _format_age(each), each.record.repository or str(each.record.common)]
+        rows.append([*row, *([_format_size(each.bytes)] if size else []), str(each.record.path), each.why])
     rows += [["-", "unknown", "", "", *([""] if size else []), path, "nobody has noted it: yours"] for path in unknown]
     heads = ["run", "is", "since", "repository", *(["size"] if size else []), "path", "why"]
     print_table(heads, rows)
@@ -86,7 +86,7 @@ def open_(
         raise Invalid("--shell and --editor do not go together.")
     each = _find_worktree(_list_worktrees(ctx), connect_server(ctx).find(run) if "/" in run else run)
     if not shell and not editor:
-        print(each.note.path)
+        print(each.record.path)
         return
     if each.kind == "running":
         print_note("its run works in it at this moment.")
@@ -129,7 +129,7 @@ def prune(
         elif done is not None:
             print(done)
         else:
-            print(f"would remove {each.note.path}  {_format_size(each.bytes)}  {each.note.run or 'idle'}: {why}")
+            print(f"would remove {each.record.path}  {_format_size(each.bytes)}  {each.record.run or 'idle'}: {why}")
     if going and not yes:
         print_note("nothing was changed; --yes takes them away. What is not merged stays as refs/agentq/RUN.")
     elif not going and on_terminal():
@@ -144,14 +144,14 @@ def _list_worktrees(ctx: typer.Context, *, sizes: bool = False) -> list[FoundWor
 
 def _find_worktree(found: list[FoundWorktree], text: str) -> FoundWorktree:
     """The worktree of a run, by its id, or by the beginning or end of it."""
-    there = [each for each in found if each.note.run and each.note.run == text]
-    there = there or [each for each in found if each.note.run and matches_id(each.note.run, text)]
+    there = [each for each in found if each.record.run and each.record.run == text]
+    there = there or [each for each in found if each.record.run and matches_id(each.record.run, text)]
     if not there:
         raise NotFound(
             f"There is no worktree of {text[:80]!r} on this machine; `agentq worktree ls` shows those that there are. "
             "What it did that is not merged is kept in its repository as refs/agentq/RUN."
         )
-    names = {each.note.run for each in there}
+    names = {each.record.run for each in there}
     if len(names) > 1:
         raise Invalid(
             f"{text[:80]!r} begins or ends the ids of several runs: {', '.join(sorted(names)[:10])}; write more."
@@ -169,7 +169,7 @@ def _program_command(what: str) -> list[str]:
 
 def _start_program(argv: list[str], found: FoundWorktree) -> int:
     try:
-        return subprocess.run(argv, cwd=found.note.path).returncode
+        return subprocess.run(argv, cwd=found.record.path).returncode
     except OSError as error:
         raise Invalid(f"{argv[0]} cannot be started: {error.strerror}.") from error
 
@@ -184,14 +184,14 @@ def _format_size(size: int | None) -> str:
 
 def _worktree_record(found: FoundWorktree) -> dict[str, Any]:
     return {
-        "run": found.note.run or None,
+        "run": found.record.run or None,
         "is": found.kind,
-        "path": str(found.note.path),
-        "repository": found.note.repository or str(found.note.common),
-        "branch": found.note.branch,
-        "base": found.note.base or None,
+        "path": str(found.record.path),
+        "repository": found.record.repository or str(found.record.common),
+        "branch": found.record.branch,
+        "base": found.record.base or None,
         "since": format_iso(found.since_ms),
-        "worker": found.note.worker or None,
+        "worker": found.record.worker or None,
         "why": found.why or None,
         "bytes": found.bytes,
     }

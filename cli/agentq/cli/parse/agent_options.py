@@ -148,7 +148,7 @@ def check_agent_names(server: ServerConnection, names: Set[str]) -> None:
     from agentq.coordinator.model.agent_options import AGENT_LABEL
     from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-    profiles = ProfileRegistry.found()
+    profiles = ProfileRegistry.load()
     strange = [name for name in sorted(names) if name not in profiles.names()]
     if strange:
         offered = {label for worker in server.records.workers() for label in worker.identity.labels}

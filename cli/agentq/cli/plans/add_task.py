@@ -16,9 +16,10 @@ from agentq.cli.render import print_json
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.demands import HOST_LABEL
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.plans.verbs import TaskSubmission
+from agentq.coordinator.plans.source import PlanHeader
+from agentq.coordinator.plans.verbs import PLAN_LIMIT, TaskSubmission
 from agentq.planning.expand.templates import OUTPUT_NAMES, OUTPUT_PATTERN
-from agentq.planning.submit import PLAN_LIMIT, PlanHeader, read_header, reserve_for_plan, set_parallel_limit
+from agentq.planning.submit import reserve_for_plan
 
 CONTRADICTING_OPTIONS = {
     "after": "--needs names tasks of the plan",
@@ -41,7 +42,7 @@ def add_task(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, 
     own = {name: given.pop(name, None) for name in ("plan", "task", "needs", "cwd")}
     server = connect_server(ctx)
     plan, plans = find_plan(server, own["plan"]), open_plans(server)
-    head = read_header(plans, plan.id)
+    head = plans.header(plan.id)
     typed = build_spec(parse_spec_fields({**given, "cwd": own["cwd"]} if own["cwd"] else given))
     spec = _place_in_plan(typed, plan.id, head, own["cwd"])
     check_agents(server, [spec])
@@ -49,7 +50,6 @@ def add_task(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, 
     needs = list(dict.fromkeys([*(own["needs"] or ()), *inputs]))
     if head.crewed and spec.queue not in head.queues:
         raise Invalid(f"--queue: the workers of {plan.id} serve {', '.join(head.queues)}, and not {spec.queue}.")
-    set_parallel_limit(plans, plan.id, head)
     run = plans.add(plan.id, [TaskSubmission(own["task"], spec, needs, inputs)])[own["task"]]
     if json and not wait:
         print_json({"id": run, "plan": plan.id, "task": own["task"]})

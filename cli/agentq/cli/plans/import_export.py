@@ -13,7 +13,6 @@ from agentq.planning.convert.jsonl_import import import_jsonl
 from agentq.planning.convert.markdown_import import import_markdown
 from agentq.planning.convert.plan_export import ExportedTask, export_plan
 from agentq.planning.read.plan_file import read_file
-from agentq.planning.submit import read_header
 
 FORMATS_BY_SUFFIX = {
     ".md": "markdown",
@@ -48,7 +47,7 @@ def import_tasks(file: str, kind: str | None, *, agent: str | None, name: str | 
 
 def export_document(server: ServerConnection, plan: str) -> dict[str, Any]:
     """A plan that was submitted, as a document."""
-    return export_plan(read_header(open_plans(server), plan), list_exported_tasks(server, plan))
+    return export_plan(open_plans(server).header(plan), list_exported_tasks(server, plan))
 
 
 def list_exported_tasks(server: ServerConnection, plan: str) -> Iterator[ExportedTask]:

@@ -123,8 +123,8 @@ def submit_loaded_plan(
 ) -> str:
     """Submit a plan that was read; its id."""
     from agentq.cli.parse.agent_options import check_agents
-    from agentq.coordinator.plans.verbs import Plans
-    from agentq.planning.submit import PLAN_LIMIT, build_header, submit_plan
+    from agentq.coordinator.plans.verbs import PLAN_LIMIT, Plans
+    from agentq.planning.submit import build_header, submit_plan
 
     specs = [task.spec for task in plan.compiled.tasks]
     check_agents(server, specs)

@@ -17,8 +17,8 @@ from agentq.cli.show.run_summary import describe_end
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.plans.verbs import TaskRecord
-from agentq.planning.submit import PLAN_LIMIT, PlanHeader
+from agentq.coordinator.plans.source import PlanHeader
+from agentq.coordinator.plans.verbs import PLAN_LIMIT, TaskRecord
 
 DRAW_MS = 300
 WAITING_SHOWN = 5

@@ -12,7 +12,7 @@ from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.lifecycle import State
 
 if TYPE_CHECKING:
-    from agentq.planning.submit import PlanHeader
+    from agentq.coordinator.plans.source import PlanHeader
 
 PLANS_SEARCHED = 100
 """Plans, the newest, among which the one is looked for that was made from the same file."""
@@ -45,11 +45,9 @@ def skip_unchanged_tasks(server: ServerConnection, found: LoadedPlan) -> LoadedP
 
 def _find_earlier_plan(server: ServerConnection, file: str) -> tuple[str, PlanHeader] | None:
     """The newest plan of a file, if it has ended and did not complete."""
-    from agentq.planning.submit import read_header
-
     plans = open_plans(server)
     for plan in plans.ls(limit=PLANS_SEARCHED)[0]:
-        head = read_header(plans, plan.id)
+        head = plans.header(plan.id)
         if head.file == file:
             return (plan.id, head) if plan.ended not in (None, "completed") else None
     return None

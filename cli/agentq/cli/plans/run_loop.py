@@ -23,7 +23,7 @@ from agentq.cli.plans.watch import PlanWatch
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.config.settings import LayeredSettings
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
-from agentq.planning.submit import PlanHeader, complete_plan, remove_parallel_limit
+from agentq.coordinator.plans.source import PlanHeader
 from agentq.worker.cleanup.takeover import take_over_locally
 
 POLL_MS = 250
@@ -67,7 +67,8 @@ class PlanRunner:
         summary = PlanSummary(self._server, watch, self._head, self._trouble, interrupted=bool(self._signals))
         watch.close()
         if watch.record.ended is not None:
-            remove_parallel_limit(open_plans(self._server), self._plan, self._head)
+            if self._head.max_parallel is not None:
+                open_plans(self._server).remove_limit(self._plan)
             if not self._trouble:
                 crew.tidy()
         return summary.tell(json=json)
@@ -79,7 +80,7 @@ class PlanRunner:
         while not (record := plans.get(self._plan)).sealed and monotonic_ms() < until_ms:
             self._pause.wait(POLL_MS / 1000)
         if not record.sealed:
-            complete_plan(plans, self._plan)
+            plans.complete(self._plan)
             print_note(f"the submit of {self._plan} was cut; it is complete now.")
 
     def _engage(self, crew: LocalWorker, workers: int) -> int:

@@ -14,10 +14,10 @@ from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.durations import format_duration
 from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.plans.source import PlanHeader
 from agentq.coordinator.plans.verbs import TaskRecord
-from agentq.coordinator.public_json import plan_json, task_json
+from agentq.coordinator.public_json.plans import plan_json, task_json
 from agentq.coordinator.runs.run_record import RunRecord
-from agentq.planning.submit import PlanHeader
 
 TASKS_NAMED = 50
 """Tasks that are named one by one."""

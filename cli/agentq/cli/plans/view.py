@@ -13,8 +13,8 @@ from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 
 if TYPE_CHECKING:
+    from agentq.coordinator.plans.source import PlanHeader
     from agentq.coordinator.plans.verbs import PlanRecord, TaskRecord
-    from agentq.planning.submit import PlanHeader
 
 STATE_ORDER = (
     "completed",

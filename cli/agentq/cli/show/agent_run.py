@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from agentq.cli.show.cost import format_dollars, format_spending
 from agentq.coordinator.model.agent_options import AgentBudgets, AgentTurnOptions
 from agentq.coordinator.model.spec import AgentOutcome
-from agentq.coordinator.public_json import last_agent_outcome
+from agentq.coordinator.public_json.runs import last_agent_outcome
 from agentq.coordinator.runs.run_record import RunRecord
 
 

@@ -9,7 +9,7 @@ from agentq.cli.connect import ServerConnection, print_note
 from agentq.cli.render import bold, clean, clean_lines, dim, paint, print_json
 from agentq.cli.show.agent_events import AgentEventFormatter
 from agentq.cli.show.run_summary import describe_end
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.agent_events import (
     AccountLimitEvent,
@@ -21,7 +21,7 @@ from agentq.coordinator.model.agent_events import (
     truncate_text,
 )
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json import agent_json
+from agentq.coordinator.public_json.runs import agent_json
 from agentq.coordinator.runs.agent_event_reader import AgentEventReader, LoggedAgentEvent
 from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.logs import Logs
@@ -60,10 +60,10 @@ def _turns_after(server: ServerConnection, sessions: Sessions, name: str, last: 
     ids: list[str] = []
     cursor: str | None = None
     while True:
-        page = sessions.turns(name, limit=LIST_A_CALL, cursor=cursor)
+        page = sessions.turns(name, limit=LIST_PER_CALL, cursor=cursor)
         ids += [run.id for run in page.runs if run.id > last]
         cursor = page.cursor
-        if cursor is None or len(ids) % LIST_A_CALL:
+        if cursor is None or len(ids) % LIST_PER_CALL:
             break
     for run_id in reversed(ids):
         try:

@@ -7,7 +7,7 @@ import shlex
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.public_json import last_agent_outcome
+from agentq.coordinator.public_json.runs import last_agent_outcome
 from agentq.coordinator.runs.run_record import RunRecord
 
 DESCRIPTION_CHARACTERS = 200

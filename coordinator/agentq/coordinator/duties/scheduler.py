@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from agentq.coordinator.bounds import DUE_A_CALL, ERROR_CHARACTERS
+from agentq.coordinator.bounds import DUE_PER_CALL, ERROR_CHARACTERS
 from agentq.coordinator.duties.ticker import DutyRound
 from agentq.coordinator.model.field_types import describe_error
 from agentq.coordinator.model.ids import make_tick_run_id
@@ -52,7 +52,7 @@ class Scheduler:
         """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
         done = dict.fromkeys((*TICK_RESULTS, "faulty"), 0)
         for _ in range(CALLS_PER_ROUND):
-            told = self.store.call("schedule/list_due", partition, DUE_A_CALL)
+            told = self.store.call("schedule/list_due", partition, DUE_PER_CALL)
             now_ms, next_ms = int(told[0]), float(told[1])
             due = [DueSchedule(*told[at : at + 4]) for at in range(2, len(told), 4)]
             if not due:

@@ -18,7 +18,7 @@ from agentq.coordinator.events.stream import EVENT_NAMES, Event
 from agentq.coordinator.model.field_types import Name, RunId, describe_error
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import parse_lane
-from agentq.coordinator.public_json import event_json
+from agentq.coordinator.public_json.events import event_json
 from agentq.coordinator.storage.store import NamespaceStore
 
 LOCATIONS_CACHED = 20_000

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from agentq.coordinator.bounds import EVENTS_AN_ENTRY
+from agentq.coordinator.bounds import EVENTS_PER_ENTRY
 from agentq.coordinator.model.lifecycle import TRANSITIONS, State
 from agentq.coordinator.storage.connection import Connection
 from agentq.coordinator.storage.socket_link import pairs_to_dict
@@ -33,7 +33,7 @@ NOTICE_EVENTS = {
     "worker_draining": "a worker claims nothing more; `detail` tells who asked for that",
     "worker_left": "a worker has finished or handed back what it held, and left",
     "worker_lost": "a worker was declared lost, what it held goes on elsewhere; `detail` tells why",
-    "told": "a foreign executor has told something of a session; `detail` names both",
+    "dialect_event": "a foreign executor appended an event to a session; `detail` names the session and the entry",
     "session_deleted": "a session was deleted before its time; `detail` names it",
     "scripts_changed": "a script that runners fetch was stored, changed or taken away",
     "webhook_disabled": "nobody is told through a webhook any more, which has failed for too long",
@@ -169,4 +169,4 @@ def event_sort_key(event: str) -> tuple[int, int, int]:
     """What ids of one partition are compared by."""
     entry, _, place = event.partition("/")
     at_ms, _, number = entry.partition("-")
-    return int(at_ms), int(number), int(place) if place else EVENTS_AN_ENTRY
+    return int(at_ms), int(number), int(place) if place else EVENTS_PER_ENTRY

@@ -9,7 +9,7 @@ from agentq.coordinator.model.demands import HOST_LABEL
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import HELD_STATES
-from agentq.coordinator.queues.controls import LimitRecord, QueueControls
+from agentq.coordinator.queues.limits import LimitRecord, Limits
 from agentq.coordinator.runs.queries import RunQueries, WorkerRecord
 from agentq.coordinator.runs.run_record import AttemptRecord, RunRecord
 
@@ -49,13 +49,13 @@ def explain_stranded_conversation(run: RunRecord, workers: Iterable[WorkerRecord
 
 
 def explain_blocked_accounts(
-    flow: QueueControls, run: RunRecord, workers: Iterable[WorkerRecord], now_ms: int
+    limits: Limits, run: RunRecord, workers: Iterable[WorkerRecord], now_ms: int
 ) -> Iterator[str]:
     """Which accounts of its agent are at their limits, if no worker has another."""
     label = f"{AGENT_LABEL}{run.spec.agent}"
     if run.spec.agent is None or any(worker.identity.labels.get(label) == AGENT_READY for worker in workers):
         return
-    for limit in list_blocked_accounts(flow, run.spec.agent, now_ms):
+    for limit in list_blocked_accounts(limits, run.spec.agent, now_ms):
         until_ms, why = limit.shut_until_ms or 0, f", because: {limit.shut_why}" if limit.shut_why else ""
         account = limit.key.removeprefix(account_limit_key(run.spec.agent, ""))
         yield (
@@ -65,10 +65,10 @@ def explain_blocked_accounts(
         yield f"`agentq limit open {limit.key}` opens it at once."
 
 
-def list_blocked_accounts(flow: QueueControls, agent: str, now_ms: int) -> list[LimitRecord]:
+def list_blocked_accounts(limits: Limits, agent: str, now_ms: int) -> list[LimitRecord]:
     """The gates of an agent's accounts that are shut now."""
     prefix = account_limit_key(agent, "")
-    return [limit for limit in flow.limits() if limit.key.startswith(prefix) and (limit.shut_until_ms or 0) > now_ms]
+    return [limit for limit in limits.all() if limit.key.startswith(prefix) and (limit.shut_until_ms or 0) > now_ms]
 
 
 def describe_limit(attempt: AttemptRecord) -> str:

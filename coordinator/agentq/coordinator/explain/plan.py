@@ -54,7 +54,7 @@ def explain_skip(records: RunQueries, run: RunRecord) -> Iterator[str]:
 def explain_merge_turn(store: NamespaceStore, run: RunRecord) -> Iterator[str]:
     """Whether a run that is held waits for its turn to move a branch."""
     partition, command = partition_of(run.id), store.connection.command
-    line = command("HGET", store.key(partition, "run", run.id), "merging")
+    line = command("HGET", store.key(partition, "run", run.id), "merge_queue")
     key = store.key(partition, "merge_queue", line or "")
     place = command("ZRANK", key, run.id) if line else None
     if place is None:

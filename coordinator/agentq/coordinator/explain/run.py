@@ -31,7 +31,9 @@ from agentq.coordinator.model.lifecycle import (
 )
 from agentq.coordinator.model.retry_policy import RetryPolicy
 from agentq.coordinator.model.spec import parse_lane
-from agentq.coordinator.queues.controls import ALL_QUEUES, QueueControls, QueuePause
+from agentq.coordinator.queues.limits import Limits
+from agentq.coordinator.queues.queues import ALL_QUEUES, Queues
+from agentq.coordinator.queues.stats import QueuePause
 from agentq.coordinator.runs.queries import RunQueries, WorkerRecord
 from agentq.coordinator.runs.run_record import AttemptRecord, RunRecord
 from agentq.coordinator.storage.store import NamespaceStore
@@ -52,7 +54,8 @@ class RunExplanation:
         self.store = store
         self.settings = settings
         self.records = RunQueries(store)
-        self.flow = QueueControls(store)
+        self.queues = Queues(store)
+        self.limits = Limits(store)
 
     def of(self, run_id: str) -> tuple[RunRecord, list[str]]:
         """The run, and why it is where it is; the most important sentence first."""
@@ -99,13 +102,13 @@ class RunExplanation:
     def _limited(self, run: RunRecord, key: str, now_ms: int) -> Iterator[str]:
         """What there is of a key, who has it, and how many stand before the run."""
         partition = partition_of(run.id)
-        (limit,) = self.flow.limits([key])
+        (limit,) = self.limits.named([key])
         if limit.shut_until_ms is not None and limit.shut_until_ms > now_ms:
             why = f", because: {limit.shut_why}" if limit.shut_why else ""
             left = format_duration(limit.shut_until_ms - now_ms)
             yield f"The limit {key} is shut until {format_iso(limit.shut_until_ms)}, for {left}{why}."
         elif limit.max is not None and limit.held >= limit.max:
-            holders = self.flow.holders(partition, key, DEPENDENCIES_NAMED)
+            holders = self.limits.partition_holders(partition, key, DEPENDENCIES_NAMED)
             more = f" and {limit.held - len(holders)} more" if limit.held > len(holders) else ""
             who = f", by {', '.join(holders)}{more}" if holders else ""
             yield f"The limit {key} has no room: {limit.held} of {limit.max} {_held_phrase(limit.held)}{who}."
@@ -118,7 +121,7 @@ class RunExplanation:
             yield f"The limit {key} gives {rate}, and it needs {wanted}{when}."
         else:
             yield f"The limit {key} has room again; it is about to go on."
-        place = self.flow.place(partition, key, run.id)
+        place = self.limits.place(partition, key, run.id)
         if place is not None:
             yield "It is the next in line." if place == 0 else f"In line, {_runs_are(place)} before it."
 
@@ -139,7 +142,7 @@ class RunExplanation:
 
     def _pending(self, run: RunRecord, now_ms: int) -> Iterator[str]:
         queue, lane = run.spec.queue, run.spec.lane
-        paused = self.flow.paused()
+        paused = self.queues.paused()
         for name in (queue, ALL_QUEUES):
             if name in paused:
                 yield from _explain_pause(name, paused[name], now_ms)
@@ -152,7 +155,7 @@ class RunExplanation:
         if gone:
             yield from gone
         elif lack is not None:
-            shut = list(explain_blocked_accounts(self.flow, run, workers, now_ms))
+            shut = list(explain_blocked_accounts(self.limits, run, workers, now_ms))
             if lack.shut_agent and not shut:
                 yield f"An account of {lack.shut_agent} was opened; its workers look every few seconds."
             else:

@@ -14,6 +14,7 @@ _DURATION_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
 EARLIEST_TIME_MS = -62_135_596_800_000
 LATEST_TIME_MS = 253_402_300_799_999
 """The first and the last millisecond that has a date."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_OF_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2})")
 
 
@@ -59,6 +60,11 @@ def _next_time_of_day(text: str, hour: int, minute: int, now_ms: int) -> int:
 def format_iso(at_ms: int) -> str:
     """A time in UTC, to the millisecond: 2030-01-31T14:30:00.000Z."""
     return to_utc(at_ms).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def parse_iso_ms(text: str) -> int:
+    """Read what `format_iso` writes."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def to_utc(at_ms: int) -> datetime:

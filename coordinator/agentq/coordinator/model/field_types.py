@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from agentq.coordinator import bounds
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.ids import check_run_id
 from agentq.coordinator.model.lifecycle import OutcomeClass
 
@@ -224,6 +224,14 @@ def check_json_members(text: str | bytes, free: Collection[str] = ()) -> None:
     if len(text) > bounds.OBJECT_MEMBERS:
         with suppress(ValueError):  # of what is no JSON, the model that reads it says what is wrong
             check_members(from_json(text), free)
+
+
+def check_name(adapter: TypeAdapter[str], text: str, what: str) -> str:
+    """A name of some type, or what is wrong with it in one sentence; `what` is what bears it."""
+    try:
+        return adapter.validate_python(text)
+    except ValidationError as error:
+        raise Invalid(f"{quote_input(text)} is not the name of a {what}: {describe_error(error)}") from error
 
 
 def list_errors(error: ValidationError) -> list[ErrorDetails]:

@@ -112,7 +112,7 @@ def _build_transitions() -> tuple[Transition, ...]:
         t("signal", (*queued, *held, s.WAITING), None, "signalled", who.CLIENT, "kept until an attempt has taken it"),
         t("signal", (s.WAITING,), s.PENDING, "woken", who.CLIENT, "it waited for that"),
         t("wake", (s.WAITING,), s.PENDING, "woken", who.CLIENT, "or a script: its children have ended"),
-        t("wake", held, None, "wanted", who.CLIENT, "noted: it will not sleep on this"),
+        t("wake", held, None, "wake_requested", who.CLIENT, "the next park does not sleep"),
         t("cancel", (*queued, s.WAITING), s.CANCELLED, "cancelled", who.CLIENT),
         t("cancel", held, None, "stop_ordered", who.CLIENT, "cancelled when the worker confirms"),
         t("lose", held, s.PENDING, "lost", who.DUTY, "the first time; spends the crash budget"),

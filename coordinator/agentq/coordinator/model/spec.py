@@ -2,7 +2,7 @@
 
 The wire form of a spec is JSON with `"v": 1`, fields of default value left out. What decides where and when the run
 waits (queue, priority, demands) is in its lane's name instead. A reader ignores fields that it does not know, so that
-a newer minor version can add some; the door, where specs come in, refuses them.
+a newer minor version can add some; the submit refuses them.
 """
 
 # Over 400 lines: the fields of a run's spec, with what each may say.
@@ -140,7 +140,7 @@ class RunSpec(_StrictModel):
     session: Name | None = None
     retry: RetryPolicy | None = None
     keep_ms: RetentionMs = most.KEEP_MS
-    limits: Annotated[dict[LimitKey, LimitUnits], Field(max_length=most.LIMITS_A_RUN)] = Field(default_factory=dict)
+    limits: Annotated[dict[LimitKey, LimitUnits], Field(max_length=most.LIMITS_PER_RUN)] = Field(default_factory=dict)
     """What it needs room under, and how much of what has a rate."""
     traceparent: Traceparent | None = None
     """The trace that it was submitted in, as W3C has it. What differs in nothing else is the same run."""
@@ -239,36 +239,36 @@ class RunSpec(_StrictModel):
         ):
             trace = f" {self.traceparent}" if self.traceparent else ""
             return f"{self.function}".encode() + to_json(self.kwargs or self.args) + trace.encode()
-        left_out = _LANE_FIELDS | {"after"} if len(self.after) > most.DEPENDENCIES_A_CALL else _LANE_FIELDS
+        left_out = _LANE_FIELDS | {"after"} if len(self.after) > most.DEPENDENCIES_PER_CALL else _LANE_FIELDS
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
         if len(body) > most.SPEC_BYTES:
             raise Invalid(f"The run has {len(body)} bytes; {most.SPEC_BYTES} is the most. Pass large input as a file.")
         return _WIRE_PREFIX + body[1:]
 
     @property
-    def passes_the_door(self) -> bool:
+    def has_only_lane_options(self) -> bool:
         """Whether nothing has to be decided at submit but the lane."""
         return self.model_fields_set.isdisjoint(_SUBMIT_FIELDS)
 
-    def to_door(self) -> dict[str, Any]:
+    def to_submit_options(self) -> dict[str, Any]:
         """What the submit script decides by; see lua/run/submit.lua."""
         said = {name: getattr(self, name) for name in _PLAIN_SUBMIT_FIELDS if name in self.model_fields_set}
-        door: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         if self.after:
-            door["after"] = self.after[: most.DEPENDENCIES_A_CALL]
-        if len(self.after) > most.DEPENDENCIES_A_CALL:
-            door["open"] = True
+            options["after"] = self.after[: most.DEPENDENCIES_PER_CALL]
+        if len(self.after) > most.DEPENDENCIES_PER_CALL:
+            options["open"] = True
         if self.dedupe_key is not None:
-            door["dedupe"] = self.dedupe_key
+            options["dedupe_key"] = self.dedupe_key
         if self.limits:
-            door["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
+            options["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
         if self.fair_key is not None:
-            door["fair"] = self.fair_key
+            options["fair_key"] = self.fair_key
         if self.kind == "agent" and self.session is not None:
-            door["turn"] = self.agent
+            options["agent"] = self.agent
         if self.policy is not None:
-            door["retry"] = self.policy.model_dump_json(exclude_defaults=True, exclude_none=True)
-        return door
+            options["retry"] = self.policy.model_dump_json(exclude_defaults=True, exclude_none=True)
+        return options
 
 
 _to_json = RunSpec.__pydantic_serializer__.to_json

@@ -101,8 +101,8 @@ class PlanQueries:
 
     def ls(self, *, limit: int = 100, cursor: str | None = None) -> tuple[list[PlanRecord], str | None]:
         """A page of plans, the newest first, and where the next one goes on."""
-        if not 1 <= limit <= bounds.LIST_A_CALL:
-            raise Invalid(f"A page has 1 to {bounds.LIST_A_CALL} plans, not {limit}.")
+        if not 1 <= limit <= bounds.LIST_PER_CALL:
+            raise Invalid(f"A page has 1 to {bounds.LIST_PER_CALL} plans, not {limit}.")
         pages = [self._read(partition, cursor or "", limit) for partition in self.store.partitions()]
         floor = max((_parse_cursor(floor) for floor, _ in pages if floor), default=None)
         found = sorted((plan for _, plans in pages for plan in plans), key=_sort_key, reverse=True)
@@ -120,8 +120,8 @@ class PlanQueries:
         self, plan: str, *states: State, limit: int = 100, cursor: str | None = None
     ) -> tuple[list[TaskRecord], str | None]:
         """A page of its tasks in the order of the plan, or of those in some states, and where the next one goes on."""
-        if not 1 <= limit <= bounds.LIST_A_CALL:
-            raise Invalid(f"A page has 1 to {bounds.LIST_A_CALL} tasks, not {limit}.")
+        if not 1 <= limit <= bounds.LIST_PER_CALL:
+            raise Invalid(f"A page has 1 to {bounds.LIST_PER_CALL} tasks, not {limit}.")
         cursor, *flat = self.store.call("plan/list_tasks", self.partition(plan), plan, cursor or "", limit, *states)
         rows = (flat[at : at + FIELDS_PER_TASK] for at in range(0, len(flat), FIELDS_PER_TASK))
         return [_parse_task(*row) for row in rows if row[1]], cursor or None
@@ -130,7 +130,7 @@ class PlanQueries:
         """Every task of it, or those in some states."""
         cursor: str | None = None
         while True:
-            page, cursor = self.tasks(plan, *states, limit=bounds.LIST_A_CALL, cursor=cursor)
+            page, cursor = self.tasks(plan, *states, limit=bounds.LIST_PER_CALL, cursor=cursor)
             yield from page
             if cursor is None:
                 return
@@ -180,10 +180,10 @@ def _parse_plan(plan: str, told: str, tasks: int, counts: str) -> PlanRecord:
         tasks=tasks,
         counts={State(state): int(count) for state, count in by_state},
         created_at_ms=int(fields["created_at_ms"]),
-        stopped=fields.get("stopped"),
-        stopped_why=fields.get("stopped_why", ""),
-        retrying="walking" in fields,
-        ended=fields.get("ended"),
+        stopped=fields.get("stop_state"),
+        stopped_why=fields.get("stop_reason", ""),
+        retrying="retry_scope" in fields,
+        ended=fields.get("end_state"),
         ended_at_ms=int(fields["ended_at_ms"]) if "ended_at_ms" in fields else None,
         made_by=fields.get("made_by", ""),
     )

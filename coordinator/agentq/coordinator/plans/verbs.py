@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from secrets import token_hex
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from zlib import compress
 
 from agentq.coordinator import bounds
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, TryLater, WrongState, refusal_error
 from agentq.coordinator.model.ids import make_task_run_id, new_nonce
 from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.plans.event_reader import PlanEventReader
 from agentq.coordinator.plans.queries import ON_FAILED_MEANINGS as ON_FAILED_MEANINGS
 from agentq.coordinator.plans.queries import OnFailedPolicy as OnFailedPolicy
 from agentq.coordinator.plans.queries import PlanQueries, check_plan_name
 from agentq.coordinator.plans.queries import PlanRecord as PlanRecord
 from agentq.coordinator.plans.queries import TaskRecord as TaskRecord
+from agentq.coordinator.plans.source import PlanHeader, format_source, parse_header, parse_source
+from agentq.coordinator.plans.source import TaskSubmission as TaskSubmission
 from agentq.coordinator.plans.task_order import sort_by_needs
+from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage.connection import CommandArgument
@@ -31,17 +36,8 @@ from agentq.coordinator.storage.connection import CommandArgument
 RetrySelection = Literal["failed", "all"]
 ADDED_TASK_INDEX = 0xFFFFFF
 """The place of tasks that were added to a plan: behind all others."""
-
-
-class TaskSubmission(NamedTuple):
-    """One task on the way in: its run, without what follows from its place in the plan."""
-
-    id: str
-    spec: RunSpec
-    needs: Sequence[str] = ()
-    """Tasks that must complete before it."""
-    inputs: Sequence[str] = ()
-    """Tasks whose outcomes stand in it; it needs them, directly or not."""
+PLAN_LIMIT = "plan:"
+"""What the limit begins with under which the tasks of a plan run that says how many may at once."""
 
 
 class Plans(PlanQueries):
@@ -88,9 +84,42 @@ class Plans(PlanQueries):
         self._seal(plan, durable=durable)
         return plan
 
+    def submit(
+        self, plan: str, header: PlanHeader, tasks: Sequence[TaskSubmission], *, durable: bool = False
+    ) -> PlanRecord:
+        """Create a plan with this id, its limit, and what completes it if this is cut; the plan as it stands then."""
+        self._limit_parallel(plan, header)
+        self._create_from(plan, header, tasks, format_source(header, tasks), durable=durable)
+        return self.get(plan)
+
+    def complete(self, plan: str) -> PlanRecord:
+        """Submit what is missing of a plan whose submit was cut."""
+        source = self.source(plan)
+        header, tasks = parse_source(source)
+        self._limit_parallel(plan, header)
+        self._create_from(plan, header, tasks, source)
+        return self.get(plan)
+
+    def header(self, plan: str) -> PlanHeader:
+        """What holds for a plan as a whole; little, if something else was kept with it."""
+        return parse_header(self.source(plan), plan)
+
+    def watch(self, plan: str) -> PlanEventReader:
+        """What happens to a plan from now on; the caller closes it."""
+        return PlanEventReader(self.store, self.partition(plan))
+
+    def remove_limit(self, plan: str) -> None:
+        """Forget how many tasks of an ended plan may run at once."""
+        record = self.get(plan)
+        if record.ended is None:
+            raise WrongState(f"The plan {plan} is {record.state}; its limit goes when it has ended.")
+        with suppress(NotFound):
+            Limits(self.store).remove(f"{PLAN_LIMIT}{plan}")
+
     def add(self, plan: str, tasks: Sequence[TaskSubmission]) -> dict[str, str]:
         """Add tasks to a plan, which goes on if it had ended; returns their runs. They may need any task of it."""
         record = self.get(plan)
+        self._restore_limit(record)
         known = self.runs(plan, [need for task in tasks for need in (*task.needs, *task.inputs, task.id)])
         ordered = _sort_tasks(tasks, known)
         ids = self._ids(plan, record.created_at_ms, ((ADDED_TASK_INDEX, task.id) for task in tasks))
@@ -116,6 +145,7 @@ class Plans(PlanQueries):
     ) -> PlanRecord:
         """Let tasks that failed begin again, or also the cancelled, or one; and with them what was skipped for them."""
         operation, mode = operation or self.store.nonce(), str(which)
+        self._restore_limit(self.get(plan))
         if task is not None:
             run = self.runs(plan, [task]).get(task)
             if run is None:
@@ -144,7 +174,7 @@ class Plans(PlanQueries):
         if record.ended is None:
             raise WrongState(f"The plan {plan} is {record.state}; only one that has ended can be forgotten.")
         while True:
-            page, _ = self.tasks(plan, limit=bounds.SWEEP_A_CALL)
+            page, _ = self.tasks(plan, limit=bounds.SWEEP_PER_CALL)
             if not page:
                 return
             refused = self.queue.forget([(task.run, task.state) for task in page])
@@ -153,6 +183,29 @@ class Plans(PlanQueries):
                 raise first
 
     # ---- how it is done
+
+    def _create_from(
+        self, plan: str, header: PlanHeader, tasks: Sequence[TaskSubmission], source: str, *, durable: bool = False
+    ) -> None:
+        self.create(
+            header.name,
+            tasks,
+            plan=plan,
+            on_failed=header.on_failed,
+            source=source,
+            budget_usd=header.budget_usd,
+            given=header.given,
+            durable=durable,
+        )
+
+    def _limit_parallel(self, plan: str, header: PlanHeader) -> None:
+        if header.max_parallel is not None:
+            Limits(self.store).set(f"{PLAN_LIMIT}{plan}", most=header.max_parallel)
+
+    def _restore_limit(self, record: PlanRecord) -> None:
+        """A plan that goes on after its end has its limit again."""
+        if record.ended is not None:
+            self._limit_parallel(record.id, self.header(record.id))
 
     def _open(self, plan: str, *words: CommandArgument, durable: bool = False) -> int:
         call = self.store.call_durably if durable else self.store.call
@@ -178,7 +231,7 @@ class Plans(PlanQueries):
         self, plan: str, tasks: Sequence[TaskSubmission], ids: dict[str, str], on_failed: OnFailedPolicy
     ) -> None:
         specs = (_task_spec(plan, task, ids, on_failed) for task in tasks)
-        receipts = self.queue.submit_many(specs, run_ids=[ids[task.id] for task in tasks], batch=bounds.TASKS_A_CALL)
+        receipts = self.queue.submit_many(specs, run_ids=[ids[task.id] for task in tasks], batch=bounds.TASKS_PER_CALL)
         refused: AgentqError | None = None
         for receipt in receipts:
             refused = refused or receipt.refused

@@ -33,9 +33,9 @@ class AgentEventReader:
         if entry.attempt != self._attempt:
             # An attempt that was killed may have left half a line, with which the next has nothing to do.
             self._attempt, self._line, self._torn = entry.attempt, "", False
-        if entry.at > self._end:
+        if entry.from_byte > self._end:
             self._line, self._torn = "", True
-        self._end = max(self._end, entry.at + len(entry.text.encode()))
+        self._end = max(self._end, entry.from_byte + len(entry.text.encode()))
         if entry.stream != "event":
             return
         *whole, self._line = (self._line + entry.text).split("\n")

@@ -61,8 +61,8 @@ class AttemptVerbs:
         The worker numbers its calls from 1, each with another number, and keeps the chunks of a call until it was
         answered: one that is sent again with the same number and the same chunks is not doubled.
         """
-        if len(chunks) > bounds.LOG_CHUNKS_A_CALL:
-            raise Invalid(f"A call takes {bounds.LOG_CHUNKS_A_CALL} chunks at the most, not {len(chunks)}.")
+        if len(chunks) > bounds.LOG_CHUNKS_PER_CALL:
+            raise Invalid(f"A call takes {bounds.LOG_CHUNKS_PER_CALL} chunks at the most, not {len(chunks)}.")
         longest = max((len(chunk.text) for chunk in chunks), default=0)
         if longest > bounds.LOG_CHUNK_CHARACTERS:
             raise Invalid(f"A chunk has {bounds.LOG_CHUNK_CHARACTERS} characters at the most, not {longest}.")

@@ -31,16 +31,17 @@ class AttemptChildren:
 
     def submit(self, spec: RunSpec, *, most: int, run_id: str | None = None) -> str:
         """Put a child into the world, if there are fewer than so many that have not been heard of; its id."""
-        if len(spec.after) > bounds.DEPENDENCIES_A_CALL:
-            raise Invalid(f"A child can wait for {bounds.DEPENDENCIES_A_CALL} others at the most.")
+        if len(spec.after) > bounds.DEPENDENCIES_PER_CALL:
+            raise Invalid(f"A child can wait for {bounds.DEPENDENCIES_PER_CALL} others at the most.")
         if spec.parent not in (None, self._claim.id):
             raise NotAllowed(f"A run has children of its own only, not of {spec.parent}.")
         if strange := sorted(spec.model_fields_set & FORBIDDEN_CHILD_FIELDS):
             raise NotAllowed(f"A child has no {strange[0]}: that would concern runs of others.")
         spec = spec.model_copy(update={"parent": self._claim.id})
         run_id, partition = self._queue.address(spec, run_id)
-        door = spec.to_door() | {"parent": self._claim.id, "fence": self._claim.fence, "most": most}
-        (word,) = self._queue.store.call("run/submit", partition, run_id, spec.lane, spec.to_wire(), to_json(door))
+        parent = {"parent": self._claim.id, "fence": self._claim.fence, "max_children": most}
+        options = spec.to_submit_options() | parent
+        (word,) = self._queue.store.call("run/submit", partition, run_id, spec.lane, spec.to_wire(), to_json(options))
         receipt = parse_receipt(run_id, word)
         if receipt.refused is not None:
             raise receipt.refused
@@ -48,7 +49,7 @@ class AttemptChildren:
 
     def cancel(self, child: str, reason: str) -> State:
         """End one of them."""
-        words = (child, reason[: bounds.ERROR_CHARACTERS], bounds.STOP_MS, self._claim.id, self._claim.fence)
+        words = (child, reason[: bounds.ERROR_CHARACTERS], bounds.STOP_DEADLINE_MS, self._claim.id, self._claim.fence)
         reply = str(self._queue.store.call("run/cancel", partition_of(child), *words))
         refused = refusal_error(reply, f"run {child}")
         if refused is not None:

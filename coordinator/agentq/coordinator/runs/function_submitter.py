@@ -30,12 +30,12 @@ class FunctionSubmitter:
         """The template has a function, whatever else all calls have, and no arguments."""
         if template.kind != "function" or template.args or template.kwargs:
             raise Invalid("A template is a run of kind 'function' without arguments.")
-        if len(template.after) > bounds.DEPENDENCIES_A_CALL:
-            raise Invalid(f"A template waits for {bounds.DEPENDENCIES_A_CALL} runs at the most.")
+        if len(template.after) > bounds.DEPENDENCIES_PER_CALL:
+            raise Invalid(f"A template waits for {bounds.DEPENDENCIES_PER_CALL} runs at the most.")
         self.queue = queue
         self.template = template
         self._lane = template.lane
-        self._door = b"" if template.passes_the_door else to_json(template.to_door())
+        self._options = b"" if template.has_only_lane_options else to_json(template.to_submit_options())
         wire = template.to_wire().decode()
         self._is_plain = not wire.startswith("{")
         at = wire.index("[]") if self._is_plain else -1
@@ -54,7 +54,7 @@ class FunctionSubmitter:
         run_id, partition = self.queue.address(self.template, run_id)
         store = self.queue.store
         call = store.call_durably if durable else store.call
-        (word,) = call("run/submit", partition, run_id, self._lane, self._wire(arguments), self._door)
+        (word,) = call("run/submit", partition, run_id, self._lane, self._wire(arguments), self._options)
         receipt = parse_receipt(run_id, word)
         if receipt.refused is not None:
             raise receipt.refused
@@ -89,9 +89,9 @@ class FunctionSubmitter:
         return receipts
 
     def _rows(self, ids: Sequence[str], texts: Sequence[str]) -> list[CommandArgument]:
-        lane, door, wire = self._lane, self._door, self._wire
+        lane, options, wire = self._lane, self._options, self._wire
         return list(
-            chain.from_iterable((run_id, lane, wire(text), door) for run_id, text in zip(ids, texts, strict=True))
+            chain.from_iterable((run_id, lane, wire(text), options) for run_id, text in zip(ids, texts, strict=True))
         )
 
     def _wire(self, arguments: str) -> str:

@@ -48,7 +48,7 @@ class RunLogEntry(BaseModel):
     attempt: int
     stream: LogStream
     text: str
-    at: int
+    from_byte: int
     """Bytes that were logged before it, in all attempts."""
 
     @property
@@ -208,19 +208,19 @@ class _LogPosition:
     def passed(self, entries: Iterable[RunLogEntry]) -> Iterator[RunLogEntry]:
         """The entries, with a note where some are missing."""
         for entry in entries:
-            if entry.at > (self.end or 0):
+            if entry.from_byte > (self.end or 0):
                 yield self._gap(entry)
             self.id, self.end = entry.id, _end_offset(entry)
             yield entry
 
     def _gap(self, entry: RunLogEntry) -> RunLogEntry:
-        size = "some output is" if self.end is None else f"{entry.at - self.end} bytes are"
+        size = "some output is" if self.end is None else f"{entry.from_byte - self.end} bytes are"
         text = f"{size} missing here: the log keeps the newest {LOG_BYTES} bytes, the file on the worker has the rest\n"
-        return RunLogEntry(id=self.id, attempt=entry.attempt, stream="note", text=text, at=self.end or 0)
+        return RunLogEntry(id=self.id, attempt=entry.attempt, stream="note", text=text, from_byte=self.end or 0)
 
 
 def _end_offset(entry: RunLogEntry) -> int:
-    return entry.at + len(entry.text.encode())
+    return entry.from_byte + len(entry.text.encode())
 
 
 def _parse_entry(item: Any) -> RunLogEntry:

@@ -72,8 +72,8 @@ class MergeProgress(BaseModel):
     def to_wire(self) -> str:
         """The note as it is kept."""
         text = self.model_dump_json(by_alias=True, exclude_none=True)
-        if len(text) > bounds.INTENT_BYTES:
-            raise Invalid(f"The note has {len(text)} characters; {bounds.INTENT_BYTES} is the most.")
+        if len(text) > bounds.MERGE_PROGRESS_BYTES:
+            raise Invalid(f"The note has {len(text)} characters; {bounds.MERGE_PROGRESS_BYTES} is the most.")
         return text
 
     @classmethod

@@ -37,7 +37,7 @@ class MergeQueuePosition:
     holder: str
     """Whose turn it is."""
     others: tuple[MergeQueueEntry, ...]
-    """For the holder: those that come next, the first first, up to `MERGE_OTHERS` of them."""
+    """For the holder: those that come next, the first first, up to `MERGE_QUEUE_SHOWN` of them."""
 
     @property
     def yours(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from agentq.coordinator.bounds import LIST_A_CALL, QUEUES_A_CALL, WORKERS_LISTED_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL, QUEUES_PER_CALL, WORKERS_LISTED_PER_CALL
 from agentq.coordinator.errors import Invalid, NotFound, reading_record, refusal_error
 from agentq.coordinator.model.durations import format_duration
 from agentq.coordinator.model.ids import id_created_ms, partition_of, run_id_prefix
@@ -142,10 +142,10 @@ class RunQueries:
         """The queues whose results a run may be given, as words: those of the token that submitted it, and its own."""
         key, command = self.store.key(partition_of(run_id), "run", run_id), self.store.connection.command
         self.store.guard()
-        reach, made_by, lane = command("HMGET", key, "reach", "made_by", "lane")
-        if not reach and made_by:  # an earlier version does not keep it
-            reach = command("HGET", self.store.key(0, "token", made_by), "queues")
-        return f"{reach} {lane.partition(':')[0]}" if reach else ""
+        readable, made_by, lane = command("HMGET", key, "readable_queues", "made_by", "lane")
+        if not readable and made_by:  # an earlier version does not keep it
+            readable = command("HGET", self.store.key(0, "token", made_by), "queues")
+        return f"{readable} {lane.partition(':')[0]}" if readable else ""
 
     def size(self, run_id: str) -> int:
         """About how many bytes a run takes, whole: those of its spec and of what its last attempt left."""
@@ -164,8 +164,8 @@ class RunQueries:
 
     def page(self, which: RunFilter = RunFilter(), *, limit: int = 100, cursor: str | None = None) -> RunListPage:
         """A page of runs, newest first."""
-        if not 1 <= limit <= LIST_A_CALL:
-            raise Invalid(f"A page has 1 to {LIST_A_CALL} runs, not {limit}.")
+        if not 1 <= limit <= LIST_PER_CALL:
+            raise Invalid(f"A page has 1 to {LIST_PER_CALL} runs, not {limit}.")
         if cursor is not None and not _ID_PREFIX.fullmatch(cursor):
             raise Invalid("cursor: this is none that a list of runs has given.")
         until = "" if which.until_ms is None else run_id_prefix(which.until_ms)
@@ -198,7 +198,7 @@ class RunQueries:
         """Every run, newest first, page by page."""
         cursor: str | None = None
         while True:
-            page = self.page(which, limit=LIST_A_CALL, cursor=cursor)
+            page = self.page(which, limit=LIST_PER_CALL, cursor=cursor)
             yield from page.runs
             cursor = page.cursor
             if cursor is None:
@@ -224,8 +224,8 @@ class RunQueries:
         """How many runs these queues have in each state that has some, and the oldest of them, in each partition."""
         wanted = " ".join(states)
         for partition in self.store.partitions():
-            for at in range(0, len(queues), QUEUES_A_CALL):
-                flat = self.store.call("run/count", partition, wanted, *queues[at : at + QUEUES_A_CALL])
+            for at in range(0, len(queues), QUEUES_PER_CALL):
+                flat = self.store.call("run/count", partition, wanted, *queues[at : at + QUEUES_PER_CALL])
                 for place in range(0, len(flat), 4):
                     queue, state, number, oldest = flat[place : place + 4]
                     yield queue, State(state), number, oldest
@@ -237,7 +237,7 @@ class RunQueries:
         for partition in self.store.partitions():
             cursor = "0"
             while True:
-                cursor, *flat = self.store.call("worker/list", partition, which, cursor, WORKERS_LISTED_A_CALL)
+                cursor, *flat = self.store.call("worker/list", partition, which, cursor, WORKERS_LISTED_PER_CALL)
                 for at in range(0, len(flat), 4):
                     worker, until_ms, fields, runs = flat[at : at + 4]
                     told = _parse_worker(worker, partition, int(float(until_ms)), json.loads(fields), runs.split())

@@ -69,12 +69,12 @@ class RunVerbs(AttemptVerbs):
         receipt = parse_receipt(run_id, word)
         if receipt.refused is not None:
             raise self.advised(receipt.refused, spec)
-        if receipt.created and len(spec.after) > bounds.DEPENDENCIES_A_CALL:
+        if receipt.created and len(spec.after) > bounds.DEPENDENCIES_PER_CALL:
             self._depend(run_id, spec)
         return receipt
 
     def submit_many(
-        self, specs: Iterable[RunSpec], *, run_ids: Iterable[str] | None = None, batch: int = bounds.SUBMIT_A_CALL
+        self, specs: Iterable[RunSpec], *, run_ids: Iterable[str] | None = None, batch: int = bounds.SUBMIT_PER_CALL
     ) -> Iterator[SubmitReceipt]:
         """Put many runs into the world, `batch` of them in a round trip, and tell of each in order.
 
@@ -113,11 +113,13 @@ class RunVerbs(AttemptVerbs):
             if oldest.told(words):
                 under_way.popleft()
                 for receipt, spec in zip(oldest.receipts(), oldest.specs, strict=True):
-                    if receipt.created and len(spec.after) > bounds.DEPENDENCIES_A_CALL:
+                    if receipt.created and len(spec.after) > bounds.DEPENDENCIES_PER_CALL:
                         self._depend(receipt.id, spec)
                     yield receipt
 
-    def cancel(self, run_id: str, reason: str = "cancelled on request", *, stop_ms: int = bounds.STOP_MS) -> State:
+    def cancel(
+        self, run_id: str, reason: str = "cancelled on request", *, stop_ms: int = bounds.STOP_DEADLINE_MS
+    ) -> State:
         """End a run. One that is held stays as it is until its worker confirms the stop, `stop_ms` at the longest."""
         return self._move("run/cancel", run_id, reason[: bounds.ERROR_CHARACTERS], stop_ms, "", "")
 
@@ -189,8 +191,8 @@ class RunVerbs(AttemptVerbs):
 
     def _depend(self, run_id: str, spec: RunSpec) -> None:
         """Hand in the dependencies that did not fit into the submit; the run stays blocked until the last call."""
-        rest = iter(spec.after[bounds.DEPENDENCIES_A_CALL :])
-        chunks = iter(lambda: list(islice(rest, bounds.DEPENDENCIES_A_CALL)), [])
+        rest = iter(spec.after[bounds.DEPENDENCIES_PER_CALL :])
+        chunks = iter(lambda: list(islice(rest, bounds.DEPENDENCIES_PER_CALL)), [])
         chunk = next(chunks)
         while chunk:
             following = next(chunks, [])
@@ -206,7 +208,7 @@ class RunVerbs(AttemptVerbs):
 
     def address(self, spec: RunSpec, run_id: str | None) -> tuple[str, int]:
         """The id that a new run gets, unless it has one, and the partition it must or may live in."""
-        if run_id is None and spec.passes_the_door:
+        if run_id is None and spec.has_only_lane_options:
             partitions = self.store.keyspace.partitions
             partition = random.randrange(partitions) if partitions > 1 else 0
             return new_run_id(partition), partition
@@ -280,7 +282,7 @@ class _SubmitBatch:
 
 
 def _submit_row(spec: RunSpec, run_id: str) -> tuple[CommandArgument, ...]:
-    return run_id, spec.lane, spec.to_wire(), b"" if spec.passes_the_door else to_json(spec.to_door())
+    return run_id, spec.lane, spec.to_wire(), b"" if spec.has_only_lane_options else to_json(spec.to_submit_options())
 
 
 def parse_receipt(run_id: str, word: str) -> SubmitReceipt:

@@ -48,7 +48,7 @@ class RunWait(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
-    signals: Annotated[tuple[Name, ...], Field(strict=False, max_length=bounds.SIGNALS_A_WAIT, fail_fast=True)] = ()
+    signals: Annotated[tuple[Name, ...], Field(strict=False, max_length=bounds.SIGNALS_PER_WAIT, fail_fast=True)] = ()
     approval: bool = False
     children: ChildrenMode | None = None
     until_ms: Annotated[int, Field(ge=0)] | None = None
@@ -94,14 +94,14 @@ class RunWait(BaseModel):
     @classmethod
     def from_hash(cls, fields: dict[str, str]) -> RunWait:
         """What the run of this hash waits for, or last did."""
-        names = fields.get("awaits", "").split()
+        names = fields.get("awaited_signals", "").split()
         return cls.model_validate(
             {
                 "signals": tuple(name for name in names if name != APPROVAL_SIGNAL),
                 "approval": APPROVAL_SIGNAL in names,
-                "children": fields.get("awaits_children") or None,
-                "until_ms": int(fields["awaits_until_ms"]) if fields.get("awaits_until_ms") else None,
-                "state": json.loads(fields["saved"]) if fields.get("saved") else None,
+                "children": fields.get("awaited_children") or None,
+                "until_ms": int(fields["alarm_at_ms"]) if fields.get("alarm_at_ms") else None,
+                "state": json.loads(fields["saved_state"]) if fields.get("saved_state") else None,
             }
         )
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from agentq.coordinator.bounds import ERROR_CHARACTERS
-from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Stale, quote_input, refusal_error
-from agentq.coordinator.model.field_types import Name, describe_error
+from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Stale, refusal_error
+from agentq.coordinator.model.field_types import Name, check_name, describe_error
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.spec import RunSpec, parse_spec
 from agentq.coordinator.runs.verbs import RunVerbs, SubmitReceipt
@@ -128,7 +128,7 @@ class Schedules:
         revision = self.store.nonce()
         # Runs that have to wait for earlier ones of the same schedule go on however these end.
         spec = spec.model_copy(update={"on_failed": "run"})
-        words = (spec.lane, spec.to_wire(), to_json(spec.to_door()))
+        words = (spec.lane, spec.to_wire(), to_json(spec.to_submit_options()))
 
         def say() -> str:
             before = self._read(name) if replace else None
@@ -146,7 +146,7 @@ class Schedules:
 
     def pause(self, name: str, why: str = "") -> ScheduleRecord:
         """Let no tick come until the schedule is resumed; the runs that it made go on."""
-        self._say(name, self._call("schedule/pause", self._checked(name), why[:ERROR_CHARACTERS]))
+        self._say(name, self._call("schedule/pause", check_schedule_name(name), why[:ERROR_CHARACTERS]))
         return self.get(name)
 
     def resume(self, name: str) -> ScheduleRecord:
@@ -170,7 +170,7 @@ class Schedules:
 
     def run(self, name: str, *, run_id: str | None = None) -> SubmitReceipt:
         """Make a run of it now, whatever its next tick, its policy and its pause say."""
-        run_id = run_id or new_run_id(self.partition(self._checked(name)), self.store.time_ms())
+        run_id = run_id or new_run_id(self.partition(check_schedule_name(name)), self.store.time_ms())
         word = self._call("schedule/trigger", name, run_id)
         if word.startswith("exists "):
             return SubmitReceipt(word.removeprefix("exists "), created=False)
@@ -190,7 +190,7 @@ class Schedules:
 
     def get(self, name: str) -> ScheduleRecord:
         """A schedule as it stands."""
-        found = self._read(self._checked(name))
+        found = self._read(check_schedule_name(name))
         if found is None:
             raise NotFound(f"There is no schedule {name[:80]}; `agentq schedule ls` shows those that there are.")
         return found
@@ -205,7 +205,7 @@ class Schedules:
 
     def history(self, name: str, most: int = 20) -> list[ScheduleHistoryEntry]:
         """What became of its ticks, the newest first."""
-        key = self.store.key(self.partition(name), "schedule_history", self._checked(name))
+        key = self.store.key(self.partition(name), "schedule_history", check_schedule_name(name))
         told: list[str] = self.store.connection.command("LRANGE", key, 0, most - 1)
         return [ScheduleHistoryEntry.model_validate_json(each) for each in told]
 
@@ -239,7 +239,7 @@ class Schedules:
         return tick
 
     def _check(self, name: str, spec: RunSpec) -> None:
-        self._checked(name)
+        check_schedule_name(name)
         for field, sentence in TIMING_FIELDS.items():
             if getattr(spec, field):
                 raise Invalid(f"The run of a schedule {sentence}; when it runs is for the schedule to say.")
@@ -250,12 +250,6 @@ class Schedules:
                 f"The schedule {name} lives in another partition than the session, plan or key of its runs; "
                 f"name it {other}, which lives there."
             )
-
-    def _checked(self, name: str) -> str:
-        try:
-            return _name_adapter.validate_python(name)
-        except ValidationError as error:
-            raise Invalid(f"{quote_input(name)} is not the name of a schedule: {describe_error(error)}") from error
 
     def _again(self, name: str, say: Callable[[], str]) -> str:
         """Say what was computed from a schedule as it was read, until it was still so."""
@@ -273,6 +267,11 @@ class Schedules:
         refused = refusal_error(word, f"schedule {name}")
         if refused is not None:
             raise refused
+
+
+def check_schedule_name(name: str) -> str:
+    """The name of a schedule, or what is wrong with it in one sentence."""
+    return check_name(_name_adapter, name, "schedule")
 
 
 def make_schedule_rule(**fields: Any) -> ScheduleRule:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from agentq.coordinator.bounds import (
-    CONVERSATION_FACT_CHARACTERS,
+    CONVERSATION_FIELD_CHARACTERS,
     SPENT_COUNT_MAX,
     SPENT_USD_MAX,
     TOTALS_BYTES,
@@ -33,7 +33,7 @@ from agentq.coordinator.storage.connection import CommandArgument
 from agentq.coordinator.storage.store import NamespaceStore
 
 _fact_adapter: TypeAdapter[str] = TypeAdapter(
-    Annotated[Text, StringConstraints(max_length=CONVERSATION_FACT_CHARACTERS)]
+    Annotated[Text, StringConstraints(max_length=CONVERSATION_FIELD_CHARACTERS)]
 )
 _host_adapter: TypeAdapter[str] = TypeAdapter(Label)
 _budgets_adapter: TypeAdapter[AgentBudgets] = TypeAdapter(AgentBudgets)

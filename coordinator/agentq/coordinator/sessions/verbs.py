@@ -18,7 +18,7 @@ from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Damaged, Invalid, NotFound, quote_input, reading_record, refusal_error
 from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.field_types import ModelName, Name, Text, describe_error
@@ -128,8 +128,8 @@ class Sessions:
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> SessionListPage:
         """A page of sessions, the last used first."""
-        if not 1 <= limit <= LIST_A_CALL:
-            raise Invalid(f"A page has 1 to {LIST_A_CALL} sessions, not {limit}.")
+        if not 1 <= limit <= LIST_PER_CALL:
+            raise Invalid(f"A page has 1 to {LIST_PER_CALL} sessions, not {limit}.")
         shelves = [self._read(partition, cursor or "", limit) for partition in self.store.partitions()]
         floor = max((shelf.cursor for shelf in shelves if shelf.cursor), key=_parse_cursor, default=None)
         found = sorted((each for shelf in shelves for each in shelf.sessions), key=_sort_key, reverse=True)
@@ -144,7 +144,7 @@ class Sessions:
         """Every session, the last used first."""
         cursor: str | None = None
         while True:
-            shelf = self.list(limit=LIST_A_CALL, cursor=cursor)
+            shelf = self.list(limit=LIST_PER_CALL, cursor=cursor)
             yield from shelf.sessions
             cursor = shelf.cursor
             if cursor is None:
@@ -223,7 +223,7 @@ def suggest_session(store: NamespaceStore, name: str) -> str:
     names = [
         each
         for partition in store.partitions()
-        for each in store.connection.command("ZRANGE", store.key(partition, "sessions"), 0, LIST_A_CALL - 1, "REV")
+        for each in store.connection.command("ZRANGE", store.key(partition, "sessions"), 0, LIST_PER_CALL - 1, "REV")
     ]
     near = get_close_matches(name, names, 1)
     return f" Did you mean {near[0]}?" if near else ""
@@ -252,7 +252,8 @@ def _parse_session(name: str, told: str, live: str, turns: int) -> SessionRecord
         fields
         | {
             "name": name,
-            "stays": "stays" in fields,
+            "stays": "pinned_host" in fields,
+            "last": fields.get("last_turn"),
             "budgets": budgets and json.loads(budgets),
             "spent": parse_spending(fields.get("spending", "")),
             "live": live or None,

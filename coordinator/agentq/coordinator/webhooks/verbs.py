@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from agentq.coordinator.bounds import DELIVERIES_KEPT, ERROR_CHARACTERS, SECRET_OVERLAP_MS, URL_CHARACTERS
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import Invalid, NotFound, quote_input, refusal_error
+from agentq.coordinator.errors import Invalid, NotFound, refusal_error
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
 from agentq.coordinator.model.durations import format_iso
-from agentq.coordinator.model.field_types import Name, describe_error
+from agentq.coordinator.model.field_types import Name, check_name
 from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.coordinator.storage.store import NamespaceStore
@@ -53,7 +53,7 @@ class WebhookRecord(BaseModel):
     """Tries that failed since."""
     failing_since_ms: int | None = None
     retry_at_ms: int | None = None
-    at: str
+    positions: str
     """The places up to which it has been told, one for each partition."""
     held: str = ""
     """Who tells it at the moment, or did last."""
@@ -97,7 +97,7 @@ class Webhooks:
     ) -> tuple[WebhookRecord, str]:
         """Make a webhook, which is told of what happens from now on; its secret is told here and nowhere else."""
         operation = operation or self.store.nonce()
-        name = f"hook-{new_nonce()}" if name is None else _validate_name(name)
+        name = f"hook-{new_nonce()}" if name is None else check_webhook_name(name)
         check_webhook_url(url)
         secret = secret or make_secret()
         decode_secret(secret)
@@ -108,7 +108,7 @@ class Webhooks:
 
     def get(self, name: str) -> WebhookRecord:
         """A webhook as it stands."""
-        found = self._read(_validate_name(name))
+        found = self._read(check_webhook_name(name))
         if not found:
             raise self._unknown(name)
         return found[0]
@@ -119,7 +119,7 @@ class Webhooks:
 
     def remove(self, name: str) -> None:
         """Tell nobody through it any more."""
-        self._say("webhook/delete", _validate_name(name))
+        self._say("webhook/delete", check_webhook_name(name))
 
     def pause(self, name: str, why: str = "") -> WebhookRecord:
         """Let it rest. What happens meanwhile is told when it is resumed, as far as the events are kept."""
@@ -143,7 +143,7 @@ class Webhooks:
 
     def newest(self, name: str) -> str:
         """The id of the last attempt that was noted; those after it are still to come."""
-        return next((each.id for each in self._log(_validate_name(name), 1)), STREAM_START)
+        return next((each.id for each in self._log(check_webhook_name(name), 1)), STREAM_START)
 
     def awaited(self, name: str, message: str, after: str, within_ms: int) -> WebhookDelivery | None:
         """The first attempt at a message after another attempt, as soon as there is one; None when the time is over."""
@@ -170,7 +170,7 @@ class Webhooks:
         """Have a message delivered that says nothing; returns its id, under which the log will tell of it."""
         message = f"msg_test_{operation or new_nonce()}"
         body = format_body(TEST_EVENT, self.store.time_ms(), {"webhook": name})
-        self._put(_validate_name(name), message, TEST_EVENT, body, operation)
+        self._put(check_webhook_name(name), message, TEST_EVENT, body, operation)
         return message
 
     def _put(self, name: str, message: str, kind: str, body: str, operation: str | None) -> None:
@@ -182,7 +182,7 @@ class Webhooks:
     ) -> WebhookRecord:
         self._say(
             "webhook/update",
-            _validate_name(name),
+            check_webhook_name(name),
             state,
             why[:ERROR_CHARACTERS],
             secret,
@@ -243,18 +243,16 @@ def check_webhook_url(url: str) -> None:
 
 def _parse_delivery(entry: str, flat: list[Any]) -> WebhookDelivery:
     fields = pairs_to_dict(flat)
-    told = {"id": entry, "status": fields.pop("status") or None, "attempt": fields.pop("try")}
-    return WebhookDelivery.model_validate(told | fields | {"asked": fields["asked"] == "1"})
+    status = fields.pop("status") or None
+    return WebhookDelivery.model_validate(fields | {"id": entry, "status": status, "asked": fields["requested"] == "1"})
 
 
 def _parse_webhook(name: str, told: str, again: int) -> WebhookRecord:
     fields: dict[str, Any] = json.loads(told)
-    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["which"]), "again": again}
+    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["filter"]), "again": again}
     return WebhookRecord.model_validate({**fields, **of_others})
 
 
-def _validate_name(name: str) -> str:
-    try:
-        return _name_adapter.validate_python(name)
-    except ValidationError as error:
-        raise Invalid(f"{quote_input(name)} is not the name of a webhook: {describe_error(error)}") from error
+def check_webhook_name(name: str) -> str:
+    """The name of a webhook, or what is wrong with it in one sentence."""
+    return check_name(_name_adapter, name, "webhook")

@@ -1,7 +1,7 @@
 """A worker's place in a namespace: registered, alive, and holding runs.
 
 1. Register, and learn which runs are still held: all, or none if the worker was declared lost.
-2. Send heartbeats with everything that is held; carry out the orders in the answer, kill what is disowned.
+2. Send heartbeats with everything that is held; carry out the orders in the answer, kill what is fenced_claims.
 3. Claim as many runs as there are free slots; after any fault of a blocking read, adopt what was delivered meanwhile.
 4. Stop trusting the lease before it can have ended: `trusted` compares with the moment the last renewal was sent.
 
@@ -97,7 +97,7 @@ class WorkerLease:
         words = (seat.epoch, seat.operation, self.settings.lease_ms, self.store.dice(), self.identity.model_dump_json())
         for _ in range(RETIRE_CALLS_MAX):
             reply = self.store.call("worker/register", partition, worker, *words)
-            if reply != "retiring":
+            if reply != "releasing_runs":
                 break
         if isinstance(reply, str):
             raise refusal_error(reply, f"worker {worker}") or TryLater()
@@ -121,7 +121,7 @@ class WorkerLease:
         self._renewed_ms = sent_ms
         return HeartbeatReply(
             any(beat.draining for beat in beats),
-            [claim for beat in beats for claim in beat.disowned],
+            [claim for beat in beats for claim in beat.fenced_claims],
             [order for beat in beats for order in beat.orders],
         )
 
@@ -135,10 +135,10 @@ class WorkerLease:
         )
         if isinstance(reply, str):
             raise refusal_error(reply, f"worker {self.identity.id}") or Evicted()
-        _, state, revision, disowned, *rest = reply
+        _, state, revision, fenced_claims, *rest = reply
         self._refresh(partition, revision)
-        gone = rest[: 2 * disowned]
-        orders = rest[2 * disowned :]
+        gone = rest[: 2 * fenced_claims]
+        orders = rest[2 * fenced_claims :]
         return HeartbeatReply(
             state == "draining",
             [mine[hold] for hold in zip(gone[::2], gone[1::2], strict=True)],
@@ -223,7 +223,7 @@ class WorkerLease:
         refusals: list[AgentqError | None],
         way: int,
     ) -> list[Claim]:
-        seat, wanted = self._seats[partition], min(max(calls, 0), bounds.CLAIM_A_CALL)
+        seat, wanted = self._seats[partition], min(max(calls, 0), bounds.CLAIM_PER_CALL)
         lanes = "\n".join(filter(is_function_lane, self.lanes(partition))) if wanted else ""
         words: list[CommandArgument] = [
             self.identity.id,
@@ -256,7 +256,7 @@ class WorkerLease:
         """
         seat = self._seats[partition]
         words: list[CommandArgument] = [
-            bounds.CLAIM_A_CALL if most is None else max(most, 0) for most in (count, calls)
+            bounds.CLAIM_PER_CALL if most is None else max(most, 0) for most in (count, calls)
         ]
         words += [word for entry in entries for word in entry]
         reply = self.store.call(
@@ -338,7 +338,7 @@ class WorkerLease:
 
     def _claim_words(self, partition: int, count: int, calls: int, *, fresh: str = "") -> tuple[Any, ...]:
         seat = self._seats[partition]
-        wanted = (min(max(count, 0), bounds.CLAIM_A_CALL), min(max(calls, 0), bounds.CLAIM_A_CALL))
+        wanted = (min(max(count, 0), bounds.CLAIM_PER_CALL), min(max(calls, 0), bounds.CLAIM_PER_CALL))
         words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, fresh)
         return "worker/claim", partition, *words, *self.lanes(partition)
 
@@ -401,7 +401,7 @@ def _retire_worker(store: NamespaceStore, script: str, partition: int, worker: s
     """Take everything from a worker, in as many calls as that needs; nothing if it has another life by now."""
     for _ in range(RETIRE_CALLS_MAX):
         reply = store.call(script, partition, worker, *words)
-        if reply != "retiring":
+        if reply != "releasing_runs":
             break
     refused = refusal_error(reply, f"worker {worker}")
     if refused is not None and not isinstance(refused, Evicted):

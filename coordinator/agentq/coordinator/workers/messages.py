@@ -25,7 +25,7 @@ class HeartbeatReply:
     """What a heartbeat answers."""
 
     draining: bool
-    disowned: list[Claim]
+    fenced_claims: list[Claim]
     orders: list[WorkerOrder]
 
 

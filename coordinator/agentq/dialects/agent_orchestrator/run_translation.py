@@ -18,13 +18,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from agentq.coordinator.bounds import LIST_A_CALL, RESPONSE_BYTES
+from agentq.coordinator.bounds import LIST_PER_CALL, RESPONSE_BYTES
 from agentq.coordinator.errors import Damaged, NotFound
 from agentq.coordinator.model.durations import to_utc
 from agentq.coordinator.model.field_types import Name
 from agentq.coordinator.model.lifecycle import HELD_STATES, OutcomeClass, State
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.public_json import run_entry_json
+from agentq.coordinator.public_json.runs import run_entry_json
 from agentq.coordinator.runs.queries import RunFilter, RunQueries
 from agentq.coordinator.runs.run_record import RunListEntry, RunRecord
 from agentq.coordinator.security.secret_fields import redact_value
@@ -208,7 +208,7 @@ def list_all_runs(
     """The newest runs, for clients without pages; and the cursor of the next page, if there is one."""
     found, cursor, size = list[dict[str, Any]](), None, 0
     while True:
-        page = run_queries.page(which, limit=LIST_A_CALL, cursor=cursor)
+        page = run_queries.page(which, limit=LIST_PER_CALL, cursor=cursor)
         translated, last = translate_runs(run_queries, map(run_entry_json, page.runs), status)
         found += translated
         size += sum(len(str(each.get("prompt") or "")) for each in translated)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from agentq.coordinator.model.demands import HOST_LABEL, PLAN_LABEL
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.coordinator.plans.source import PlanHeader
+from agentq.coordinator.plans.verbs import PLAN_LIMIT
 from agentq.planning.model import WorktreeOptions
-from agentq.planning.submit import PLAN_LIMIT, PlanHeader
 from agentq.planning.value_types import SHELL_COMMAND
 
 DURATION_KEYS = {

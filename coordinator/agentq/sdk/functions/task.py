@@ -15,7 +15,8 @@ from agentq.sdk.options import Options, build_function_spec
 if TYPE_CHECKING:
     from agentq.sdk.administration import JsonRecord, ScheduleTiming
     from agentq.sdk.async_client import AsyncRun
-    from agentq.sdk.backend import Backend, CallSubmitter
+    from agentq.sdk.backend import Backend
+    from agentq.sdk.backend.runs import CallSubmitter
     from agentq.sdk.run_handle import Run
 
 P = ParamSpec("P")

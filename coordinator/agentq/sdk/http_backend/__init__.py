@@ -9,16 +9,19 @@ from typing import Any
 from pydantic import JsonValue
 
 from agentq.coordinator import tracing
-from agentq.coordinator.bounds import ARGUMENTS_BYTES, JSON_ITEMS_MAX, LIST_A_CALL, SUBMIT_A_CALL
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.bounds import ARGUMENTS_BYTES, JSON_ITEMS_MAX, SUBMIT_PER_CALL
+from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.coordinator.events.stream import STREAM_START, Event
 from agentq.coordinator.model.ids import is_run_id, new_nonce
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.public_json.runs import read_run_entry, read_signal
 from agentq.coordinator.runs.logs import RunLogEntry
-from agentq.coordinator.runs.queries import RunFilter
+from agentq.coordinator.runs.queries import RunFilter, RunListPage
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import SubmitReceipt
+from agentq.coordinator.runs.wait import SignalMessage
+from agentq.sdk.backend.runs import Explanation
 from agentq.sdk.http_backend.administration import HttpAdministration
 from agentq.sdk.http_backend.errors import problem_error
 from agentq.sdk.http_backend.event_stream import END_EVENT, GAP_EVENT, OPENING_EVENT, ResumableStream
@@ -87,13 +90,38 @@ class HttpBackend:
     def get(self, run_id: str, *, given_to: str | None = None) -> RunRecord:
         return self._runs.get(run_id, given_to=given_to)
 
-    def matching(self, which: RunFilter) -> Iterator[str]:
-        asked = {"state": ",".join(which.states), "queue": which.queue, "plan": which.plan, "limit": LIST_A_CALL}
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._wire.get("/runs", {**asked, "cursor": cursor or None})
-            yield from (str(run["id"]) for run in page["runs"])
-            cursor = page["next"]
+    def read(self, run_ids: Sequence[str]) -> list[RunRecord | AgentqError]:
+        found = self._runs.read(run_ids)
+        return [found[run_id] for run_id in run_ids]
+
+    def page(self, which: RunFilter, *, limit: int = 100, cursor: str | None = None) -> RunListPage:
+        assert not which.queues, "a coordinator knows the queues of its token"
+        query = {
+            "state": None if which.states == tuple(State) else ",".join(which.states),
+            "queue": which.queue,
+            "plan": which.plan,
+            "session": which.session,
+            "outcome": which.class_,
+            "since_ms": which.since_ms,
+            "until_ms": which.until_ms,
+            "ended_since_ms": which.ended_since_ms,
+            "ended_until_ms": which.ended_until_ms,
+            "made_by": which.made_by or None,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        told = self._wire.get("/runs", query)
+        return RunListPage([read_run_entry(run) for run in told["runs"]], told["next"])
+
+    def explain(self, run_id: str) -> Explanation:
+        told = self._wire.get(f"/runs/{run_id}/why")
+        return Explanation(State(told["state"]), told["because"])
+
+    def signals(self, run_id: str) -> list[SignalMessage]:
+        return [read_signal(each) for each in self._wire.get(f"/runs/{run_id}/signals")["signals"]]
+
+    def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
+        return self.endings.wait_or_fail(run_id, timeout_ms)
 
     def cancel(self, run_id: str, reason: str) -> State:
         return self._verb(run_id, "cancel", {"reason": reason})
@@ -112,6 +140,16 @@ class HttpBackend:
 
     def requeue(self, run_id: str) -> State:
         return self._verb(run_id, "retry")
+
+    def forget(self, ended: Sequence[tuple[str, State]]) -> list[AgentqError | None]:
+        return [self._forget(run_id, state) for run_id, state in ended]
+
+    def _forget(self, run_id: str, state: State) -> AgentqError | None:
+        try:
+            self._wire.say("DELETE", f"/runs/{run_id}", query={"state": state})
+        except (Refused, NotFound) as refused:
+            return refused
+        return None
 
     def _verb(self, run_id: str, verb: str, body: object = None) -> State:
         return State(self._wire.post(f"/runs/{run_id}/{verb}", body, key=_idempotency_key())["state"])
@@ -185,7 +223,7 @@ def _split_messages(texts: Iterable[str]) -> Iterator[list[str]]:
     for text in rest:
         more = text.count(",") + 2 * text.count(":") + 1  # at the most: some may be within texts
         size, items = size + len(text), items + more
-        if message and (len(message) == SUBMIT_A_CALL or size > MESSAGE_BYTES_MAX or items > JSON_ITEMS_MAX):
+        if message and (len(message) == SUBMIT_PER_CALL or size > MESSAGE_BYTES_MAX or items > JSON_ITEMS_MAX):
             yield message
             message, size, items = [], len(text), more
         message.append(text)

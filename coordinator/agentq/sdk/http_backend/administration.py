@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.schedules.cron import ScheduleRule
@@ -27,7 +27,7 @@ class HttpAdministration:
     def dead(self, queue: str | None) -> Iterator[str]:
         cursor: str | None = None
         while True:
-            query = {"state": "failed", "queue": queue, "limit": LIST_A_CALL, "cursor": cursor}
+            query = {"state": "failed", "queue": queue, "limit": LIST_PER_CALL, "cursor": cursor}
             page = self._wire.get("/runs", query)
             yield from (run["id"] for run in page["runs"])
             cursor = page["next"]

@@ -15,6 +15,8 @@ from agentq.sdk.http_backend.errors import problem_error
 from agentq.sdk.http_backend.event_stream import GAP_EVENT, OPENING_EVENT, ResumableStream
 from agentq.sdk.http_backend.http_client import HttpClient
 
+RUNS_A_REQUEST = 500
+
 
 class HttpRunWatcher:
     """The runs of one coordinator, for those who wait."""
@@ -26,11 +28,15 @@ class HttpRunWatcher:
         self._reader: _EndedRunReader | None = None
 
     def get(self, run_id: str, *, given_to: str | None = None) -> RunRecord:
-        found = self._records([run_id], ended=False, given_to=given_to)[run_id]
+        found = self.read([run_id], given_to=given_to)[run_id]
         if isinstance(found, AgentqError):
             raise found
-        assert found is not None
         return found
+
+    def read(self, run_ids: Sequence[str], *, given_to: str | None = None) -> dict[str, RunRecord | AgentqError]:
+        """Runs, whole; of one that cannot be read, why."""
+        found = self._records(run_ids, ended=False, given_to=given_to)
+        return {run_id: run for run_id, run in found.items() if run is not None}
 
     def looked_at(self, run_ids: Sequence[str], *, likely: bool) -> dict[str, RunRecord | AgentqError | None]:  # noqa: ARG002
         return self._records(run_ids, ended=True)
@@ -65,7 +71,8 @@ class HttpRunWatcher:
         found: dict[str, RunRecord | AgentqError | None] = {}
         left, more = list(run_ids), {} if given_to is None else {"given_to": given_to}
         while left:
-            told = self._wire.post("/records/runs", {"ids": left, "ended": ended, **more})
+            asked, later = left[:RUNS_A_REQUEST], left[RUNS_A_REQUEST:]
+            told = self._wire.post("/records/runs", {"ids": asked, "ended": ended, **more})
             found |= {run_id: RunRecord.from_hash(run_id, fields) for run_id, fields in told["runs"].items()}
             found |= dict.fromkeys(told["live"])
             found |= {run_id: problem_error(problem) for run_id, problem in told["refused"].items()}
@@ -74,7 +81,7 @@ class HttpRunWatcher:
                 run_id: missing(f"There is no run {run_id}; it may have been forgotten after its time.")
                 for run_id in told["missing"]
             }
-            left = told["left"]
+            left = told["left"] + later
         return found
 
     def _ring(self, run_id: str | None) -> None:

@@ -16,13 +16,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable, WaitTimedOut
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES
 from agentq.coordinator.runs.end_waiter import OUTAGE_DELAY_MS_MAX
 from agentq.coordinator.runs.run_record import RunRecord
 
 if TYPE_CHECKING:
-    from agentq.sdk.backend import RunWatcher
+    from agentq.sdk.backend.runs import RunWatcher
 
 RUNS_READ_MAX = 200
 """Runs that are looked at together."""
@@ -46,6 +46,35 @@ class RunWaiters:
         """The run, if it has ended."""
         run = self._runs.get(run_id)
         return run if run.state in TERMINAL_STATES else None
+
+    def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord | None:
+        """The run, once it has ended; None when the time is over before that."""
+        ended = self.now(run_id)
+        if ended is not None:
+            return ended
+        told: SimpleQueue[RunRecord | AgentqError] = SimpleQueue()
+        self.tell(run_id, told.put)
+        try:
+            answer = told.get(timeout=None if timeout_ms is None else timeout_ms / 1000)
+        except Empty:
+            return None
+        finally:
+            self.leave(run_id, told.put)
+        if isinstance(answer, AgentqError):
+            raise answer
+        return answer
+
+    def wait_or_fail(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
+        """The run, once it has ended; WaitTimedOut, which tells its state, when the time is over before that."""
+        ended = self.wait(run_id, timeout_ms)
+        if ended is not None:
+            return ended
+        try:
+            run = self._runs.get(run_id)
+            state = f"{run.state}{': ' if run.reason else ''}{run.reason}"
+        except (Unreachable, TryLater):
+            state = "unknown, its server out of reach"
+        raise WaitTimedOut(f"The run {run_id} has not ended in time; it is {state}.")
 
     def tell(self, run_id: str, told: EndCallback) -> None:
         """Tell when the run has ended, or at once if it has."""

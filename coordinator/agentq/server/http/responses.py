@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentq.coordinator.public_json import schedule_json
+from agentq.coordinator.public_json.schedules import schedule_json
 from agentq.coordinator.schedules.verbs import ScheduleRecord
 from agentq.coordinator.security.secret_fields import redact_spec
 

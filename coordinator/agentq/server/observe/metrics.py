@@ -15,9 +15,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Fenced
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json import group_workers, worker_state
-from agentq.coordinator.queues.controls import QueueControls
-from agentq.coordinator.queues.stats import QueueStats, QueueStatsReader
+from agentq.coordinator.public_json.workers import group_workers, worker_state
+from agentq.coordinator.queues.limits import Limits
+from agentq.coordinator.queues.queues import Queues
+from agentq.coordinator.queues.stats import QueueStats
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.coordinator.storage.store import NamespaceStore
@@ -143,7 +144,7 @@ class StoreCollector:
     def _queues(self) -> Iterator[Metric]:
         depth, age = _make_family("agentq_queue_depth"), _make_family("agentq_queue_latency_seconds")
         now_ms = wall_ms()
-        for record in _limit_queues(QueueStatsReader(self.store).queues()):
+        for record in _limit_queues(Queues(self.store).all()):
             # A rule on the runs that are pending needs a number while there are none.
             for state, number in {**ZERO_LIVE_COUNTS, **record.counts}.items():
                 depth.add_metric([record.queue, state.value], number)
@@ -169,7 +170,7 @@ class StoreCollector:
 
     def _gates(self) -> Iterator[Metric]:
         gates = _make_family("agentq_parked_until_timestamp")
-        for limit in QueueControls(self.store).limits():
+        for limit in Limits(self.store).all():
             if limit.shut_until_ms is not None:
                 gates.add_metric([limit.key], limit.shut_until_ms / 1000)
         yield gates

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.public_json import limit_json
-from agentq.coordinator.queues.controls import LimitRecord
+from agentq.coordinator.public_json.queues import limit_json
+from agentq.coordinator.queues.limits import LimitRecord
 from agentq.server.auth.access_control import require_scope
 from agentq.server.http import responses
 from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
@@ -26,7 +26,7 @@ ADMIN = require_scope("admin")
 
 
 async def _find_limit(service: ServerService, key: str) -> LimitRecord:
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     if found.max is None and found.rate is None and found.shut_until_ms is None:
         raise NotFound(f"There is no limit {key}; /limits shows those that there are.")
     return found
@@ -36,7 +36,7 @@ async def _find_limit(service: ServerService, key: str) -> LimitRecord:
 async def list_limits(request: Request) -> Response:
     """The size of each limit, how much of it is held, and how many runs wait for it."""
     service = get_service(request)
-    found = await service.call_in_thread(service.queue_controls.limits)
+    found = await service.call_in_thread(service.limits.all)
     return responses.json_response({"limits": [limit_json(each) for each in found]})
 
 
@@ -44,8 +44,8 @@ async def list_limits(request: Request) -> Response:
 async def shut_limit(request: Request, key: LimitKeyPath, body: requests.ShutLimitRequest) -> Response:
     """Runs that hold it continue."""
     service = get_service(request)
-    await service.call_in_thread(service.queue_controls.shut, key, body.until_ms, body.why)
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    await service.call_in_thread(service.limits.shut, key, body.until_ms, body.why)
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     return responses.json_response(limit_json(found))
 
 
@@ -55,8 +55,8 @@ async def open_limit(request: Request, key: LimitKeyPath) -> Response:
     service = get_service(request)
     if (await _find_limit(service, key)).shut_until_ms is None:
         raise NotFound(f"The gate of {key} is open.")
-    await service.call_in_thread(service.queue_controls.open, key)
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    await service.call_in_thread(service.limits.open, key)
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     return responses.json_response(limit_json(found))
 
 
@@ -70,10 +70,8 @@ async def get_limit(request: Request, key: LimitKeyPath) -> Response:
 async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimitRequest) -> Response:
     """From now on. Runs that hold more keep it."""
     service = get_service(request)
-    await service.call_in_thread(
-        service.queue_controls.limit, key, most=body.max, rate=body.rate, when_full=body.when_full
-    )
-    (found,) = await service.call_in_thread(service.queue_controls.limits, [key])
+    await service.call_in_thread(service.limits.set, key, most=body.max, rate=body.rate, when_full=body.when_full)
+    (found,) = await service.call_in_thread(service.limits.named, [key])
     return responses.json_response(limit_json(found))
 
 
@@ -81,5 +79,5 @@ async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimit
 async def remove_limit(request: Request, key: LimitKeyPath) -> Response:
     """Runs that wait for it continue."""
     service = get_service(request)
-    await service.call_in_thread(service.queue_controls.unlimit, key)
+    await service.call_in_thread(service.limits.remove, key)
     return Response(status_code=204)

@@ -13,12 +13,14 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from agentq.coordinator.bounds import LIST_A_CALL, NAME_LENGTH
+from agentq.coordinator.bounds import LIST_PER_CALL, NAME_LENGTH
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.ids import check_run_id
 from agentq.coordinator.model.lifecycle import State
-from agentq.coordinator.plans.verbs import PlanRecord, Plans, TaskSubmission
-from agentq.coordinator.public_json import plan_json, task_json
+from agentq.coordinator.plans.source import PlanHeader
+from agentq.coordinator.plans.verbs import PlanRecord, Plans, TaskSubmission, make_plan_id
+from agentq.coordinator.public_json.plans import plan_json, task_json
+from agentq.coordinator.security.secret_fields import redact_value
 from agentq.server import submission
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import responses
@@ -51,25 +53,30 @@ async def create_plan(
     idempotency_key: Annotated[
         str | None, Header(max_length=255, description="Sent again with the same body, it completes the same plan.")
     ] = None,
+    durable: Annotated[bool, Query(description="Answer only when it is on the server's disk.")] = False,
 ) -> Response:
     """All tasks are checked, and their order, before the first is submitted."""
-    tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
-    plan = None
-    if idempotency_key is not None:
-        own = sha256(f"{caller.token or ''} {idempotency_key}".encode()).hexdigest()
-        plan = f"{body.name[: NAME_LENGTH - ID_SUFFIX_LENGTH - 1]}-{own[:ID_SUFFIX_LENGTH]}"
-    plans, service = open_plans(request), get_service(request)
-    plan_id = await service.call_in_thread(
-        plans.create, body.name, tasks, plan=plan, on_failed=body.on_failed, source=to_json(body).decode()
-    )
-    found = await service.call_in_thread(plans.get, plan_id)
-    return responses.json_response(plan_json(found), 201, {"location": f"/plans/{plan_id}"})
+    derived = None if idempotency_key is None else _derive_id(caller, body.name, idempotency_key)
+    plan = body.id or derived or make_plan_id(body.name)
+
+    def submit() -> PlanRecord:
+        tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
+        header = PlanHeader.model_validate(body.model_dump(exclude={"id", "tasks"}))
+        return open_plans(request).submit(plan, header, tasks, durable=durable)
+
+    found = await get_service(request).call_in_thread(submit)
+    return responses.json_response(plan_json(found), 201, {"location": f"/plans/{plan}"})
+
+
+def _derive_id(caller: Principal, name: str, key: str) -> str:
+    own = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
+    return f"{name[: NAME_LENGTH - ID_SUFFIX_LENGTH - 1]}-{own[:ID_SUFFIX_LENGTH]}"
 
 
 @router.get("", summary="List plans, newest first", dependencies=[READ])
 async def list_plans(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=256, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of plans; the last has no `next`."""
@@ -97,12 +104,33 @@ async def get_plan(request: Request, plan: PlanIdPath, wait: WaitQuery = 0) -> R
     return responses.etag_response(request, plan_json(found))
 
 
+@router.get("/{plan}/header", summary="What holds for a plan as a whole", dependencies=[READ])
+async def get_header(request: Request, plan: PlanIdPath) -> Response:
+    """Its file, its repository, where its work goes, and how it was submitted; what looks like a secret is left out."""
+    header = await get_service(request).call_in_thread(open_plans(request).header, plan)
+    return responses.etag_response(request, redact_value(header.model_dump(mode="json")))
+
+
+@router.post("/{plan}/complete", summary="Submit what is missing of a plan", dependencies=[SUBMIT])
+async def complete_plan(request: Request, plan: PlanIdPath) -> Response:
+    """A plan whose submit was cut is `open`; from what is kept with it, its missing tasks are submitted."""
+    found = await get_service(request).call_in_thread(open_plans(request).complete, plan)
+    return responses.json_response(plan_json(found))
+
+
+@router.delete("/{plan}/limit", status_code=204, summary="Remove the limit of an ended plan", dependencies=[SUBMIT])
+async def remove_limit(request: Request, plan: PlanIdPath) -> Response:
+    """How many of its tasks may run at once; it has it again when it goes on."""
+    await get_service(request).call_in_thread(open_plans(request).remove_limit, plan)
+    return Response(status_code=204)
+
+
 @router.get("/{plan}/tasks", summary="The tasks of a plan", dependencies=[READ])
 async def list_tasks(
     request: Request,
     plan: PlanIdPath,
     state: Annotated[list[State] | None, COMMA_SEPARATED, Query(description="Only those in these states.")] = None,
-    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of them, each with its run; the last has no `next`."""
@@ -118,8 +146,16 @@ async def list_tasks(
 @router.post("/{plan}/tasks", status_code=201, summary="Add tasks to a plan", dependencies=[SUBMIT])
 async def add_tasks(request: Request, plan: PlanIdPath, body: requests.AddTasksRequest) -> Response:
     """They may need any task of the plan. A plan that had ended continues."""
-    tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
-    runs = await get_service(request).call_in_thread(open_plans(request).add, plan, tasks)
+
+    def add() -> dict[str, str]:
+        plans = open_plans(request)
+        tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
+        if any(task.spec.workspace is not None for task in tasks):
+            header = plans.header(plan)
+            tasks = [_restore_workspace(task, header) for task in tasks]
+        return plans.add(plan, tasks)
+
+    runs = await get_service(request).call_in_thread(add)
     return responses.json_response({"runs": runs}, 201)
 
 
@@ -158,3 +194,11 @@ async def forget_plan(request: Request, plan: PlanIdPath) -> Response:
 def _build_task(at: int, given: requests.PlanTaskRequest) -> TaskSubmission:
     spec = submission.parse_spec(to_json(given.run), f"tasks.{at}.run.")
     return TaskSubmission(given.id, spec, given.needs, given.inputs)
+
+
+def _restore_workspace(task: TaskSubmission, header: PlanHeader) -> TaskSubmission:
+    """A workspace as the header shows it is the plan's own, with what is secret of it."""
+    given, own = task.spec.workspace, header.workspace
+    if given is None or own is None or given.model_dump(mode="json") != redact_value(own.model_dump(mode="json")):
+        return task
+    return task._replace(spec=task.spec.model_copy(update={"workspace": own}))

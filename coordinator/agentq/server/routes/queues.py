@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from agentq.coordinator.bounds import NAME_LENGTH, QUEUES_A_PAGE
+from agentq.coordinator.bounds import NAME_LENGTH, QUEUES_PER_PAGE
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.lifecycle import QUEUED_STATES
-from agentq.coordinator.public_json import queue_json
-from agentq.coordinator.queues.stats import QueueStatsReader
+from agentq.coordinator.public_json.queues import queue_json
+from agentq.coordinator.queues.queues import PURGE_REASON
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import responses
 from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
@@ -31,12 +31,12 @@ AdminPrincipal = Annotated[Principal, require_scope("admin", by_queue=True)]
 async def list_queues(
     request: Request,
     caller: ReadPrincipal,
-    limit: Annotated[int, Query(ge=1, le=QUEUES_A_PAGE, description="At most so many.")] = QUEUES_A_PAGE,
+    limit: Annotated[int, Query(ge=1, le=QUEUES_PER_PAGE, description="At most so many.")] = QUEUES_PER_PAGE,
     cursor: Annotated[str | None, Query(max_length=NAME_LENGTH, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of queues by name: their runs by state, the age of the oldest, submitted and ended runs per minute."""
     service = get_service(request)
-    found = await service.call_in_thread(QueueStatsReader(service.store).page, limit, cursor, caller.queues)
+    found = await service.call_in_thread(service.queues.page, limit, cursor, caller.queues)
     return responses.json_response({"queues": [queue_json(each) for each in found.queues], "next": found.cursor})
 
 
@@ -45,7 +45,7 @@ async def get_queue(request: Request, name: QueueNamePath, caller: ReadPrincipal
     """Its runs by state, the age of the oldest, submitted and ended runs per minute."""
     caller.check_queue(name)
     service = get_service(request)
-    found = await service.call_in_thread(QueueStatsReader(service.store).queue, name)
+    found = await service.call_in_thread(service.queues.get, name)
     if found is None:
         raise NotFound(f"There is no queue {name[:80]}; the first run that is submitted to it makes it.")
     return responses.json_response(queue_json(found))
@@ -63,14 +63,14 @@ async def pause_queue(
     request: Request, name: QueueOrAllPath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
     """Until it is resumed; claimed runs continue."""
-    await _control_queue(request, caller, name, get_service(request).queue_controls.pause, _choose_reason(caller, body))
+    await _control_queue(request, caller, name, get_service(request).queues.pause, _choose_reason(caller, body))
     return responses.json_response({"queue": name, "paused": True})
 
 
 @router.post("/{name}/resume", summary="Let a queue go on")
 async def resume_queue(request: Request, name: QueueOrAllPath, caller: AdminPrincipal) -> Response:
     """After it was paused or drained."""
-    await _control_queue(request, caller, name, get_service(request).queue_controls.resume)
+    await _control_queue(request, caller, name, get_service(request).queues.resume)
     return responses.json_response({"queue": name, "paused": False})
 
 
@@ -79,7 +79,7 @@ async def drain_queue(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
     """Until it is resumed; runs in the queue continue."""
-    await _control_queue(request, caller, name, get_service(request).queue_controls.drain, _choose_reason(caller, body))
+    await _control_queue(request, caller, name, get_service(request).queues.drain, _choose_reason(caller, body))
     return responses.json_response({"queue": name, "drained": True})
 
 
@@ -91,9 +91,7 @@ async def purge_queue(
     states = (body or requests.PurgeQueueRequest()).states
     if not set(states) <= set(QUEUED_STATES):
         raise Invalid(f"states: only runs that are {', '.join(QUEUED_STATES)} wait in a queue.")
-    done = await _control_queue(
-        request, caller, name, get_service(request).queue_controls.purge, "its queue was purged", states
-    )
+    done = await _control_queue(request, caller, name, get_service(request).queues.purge, PURGE_REASON, states)
     return responses.json_response({"queue": name, "cancelled": done})
 
 
@@ -103,7 +101,7 @@ async def move_runs(
 ) -> Response:
     """Claimed runs stay."""
     caller.check_queue(body.to)
-    done = await _control_queue(request, caller, name, get_service(request).queue_controls.move, body.to)
+    done = await _control_queue(request, caller, name, get_service(request).queues.move, body.to)
     return responses.json_response({"queue": name, "moved": done})
 
 
@@ -112,7 +110,7 @@ async def set_fair_weight(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.FairWeightRequest
 ) -> Response:
     """Among the keys that share a queue; for runs submitted from now on."""
-    await _control_queue(request, caller, name, get_service(request).queue_controls.weigh, body.fair_key, body.weight)
+    await _control_queue(request, caller, name, get_service(request).queues.weigh, body.fair_key, body.weight)
     return responses.json_response({"queue": name, "fair_key": body.fair_key, "weight": body.weight})
 
 

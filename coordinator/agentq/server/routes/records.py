@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from agentq.coordinator.bounds import LIST_A_CALL, RESPONSE_BYTES
+from agentq.coordinator.bounds import LIST_PER_CALL, RESPONSE_BYTES
 from agentq.coordinator.errors import Damaged, NotAllowed
 from agentq.coordinator.id_lookup import IdLookup
 from agentq.coordinator.model.field_types import RunId
@@ -30,7 +30,7 @@ from agentq.server.service import ServerService, get_service
 router = APIRouter(prefix="/records", tags=["records"], dependencies=[ONLY_KNOWN_PARAMETERS])
 
 IDS_MAX = 500
-SECRET_FIELDS = ("fence", "op")
+SECRET_FIELDS = ("fence", "operation")
 """Fields that only the worker of the run may see."""
 
 SessionNamePath = Annotated[str, Path(description="The name of a session.")]
@@ -84,7 +84,7 @@ async def get_session(request: Request, name: SessionNamePath) -> Response:
 async def list_turns(
     request: Request,
     name: SessionNamePath,
-    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL)] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL)] = 100,
     cursor: Annotated[str | None, Query(max_length=256)] = None,
 ) -> Response:
     """A page of its runs, newest first."""

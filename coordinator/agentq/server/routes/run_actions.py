@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator.model.lifecycle import State
@@ -100,12 +100,15 @@ async def wake_run(request: Request, run_id: RunIdPath, caller: SubmitPrincipal)
 
 @router.delete("", status_code=204, summary="Forget an ended run before its time")
 async def forget_run(
-    request: Request, run_id: RunIdPath, caller: Annotated[Principal, require_scope("admin", by_queue=True)]
+    request: Request,
+    run_id: RunIdPath,
+    caller: Annotated[Principal, require_scope("admin", by_queue=True)],
+    state: Annotated[State | None, Query(description="Only if it is in this state.")] = None,
 ) -> Response:
     """Its record and its log are deleted."""
     service = get_service(request)
     run = await get_visible_run(service, caller, run_id)
-    (refused,) = await service.call_in_thread(service.run_verbs.forget, [(run_id, run.state)])
+    (refused,) = await service.call_in_thread(service.run_verbs.forget, [(run_id, state or run.state)])
     if refused is not None:
         raise refused
     return Response(status_code=204)

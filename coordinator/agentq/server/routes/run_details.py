@@ -12,9 +12,11 @@ from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES
-from agentq.coordinator.public_json import attempt_json, log_json
+from agentq.coordinator.public_json.events import log_json
+from agentq.coordinator.public_json.runs import attempt_json
 from agentq.coordinator.runs.logs import Logs, LogStream
 from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.wait import list_signals
 from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
 from agentq.server.events import sse_streams
 from agentq.server.http import responses, sse
@@ -173,3 +175,12 @@ async def explain_run(request: Request, run_id: RunIdPath, caller: ReadPrincipal
     await check_run_queue(service, caller, run_id)
     run, sentences = await service.call_in_thread(RunExplanation(service.store, service.settings).of, run_id)
     return responses.json_response({"id": run.id, "state": run.state.value, "because": sentences})
+
+
+@router.get("/signals", summary="The signals that a run has not taken yet")
+async def read_signals(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
+    """The oldest first, with who sent each."""
+    service = get_service(request)
+    await get_visible_run(service, caller, run_id)
+    messages = await service.call_in_thread(list_signals, service.store, run_id)
+    return responses.json_response({"signals": [message.record() for message in messages]})

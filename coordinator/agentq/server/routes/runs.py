@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator import tracing
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.model import ids
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
 from agentq.coordinator.runs.queries import RunFilter
@@ -91,8 +91,12 @@ async def list_runs(
     outcome: Annotated[OutcomeClass | None, Query(description="Only those that ended with this class.")] = None,
     since_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those made then or later.")] = None,
     until_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those made before then.")] = None,
+    ended_since_ms: Annotated[
+        int | None, Query(ge=0, le=1 << 44, description="Only those that ended then or later.")
+    ] = None,
+    ended_until_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those that ended by then.")] = None,
     made_by: Annotated[str, Query(max_length=64, description="Only those that the token of this id has made.")] = "",
-    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of runs. It may be short, or empty, and not be the last: the last has no `next`."""
@@ -100,7 +104,9 @@ async def list_runs(
     if queue is not None:
         caller.check_queue(queue)
     states, queues = tuple(state or State), () if queue else caller.queues
-    which = RunFilter(states, queue, queues, plan, session, since_ms, until_ms, outcome, made_by=made_by)
+    which = RunFilter(
+        states, queue, queues, plan, session, since_ms, until_ms, outcome, ended_since_ms, ended_until_ms, made_by
+    )
     for dialect in service.dialects:
         if (answer := await dialect.list_runs(request, which, ListPage(limit, cursor))) is not None:
             return answer

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from agentq.coordinator.bounds import HISTORY_KEPT
 from agentq.coordinator.model.durations import format_iso
-from agentq.coordinator.public_json import schedule_history_json
+from agentq.coordinator.public_json.schedules import schedule_history_json
 from agentq.coordinator.schedules.verbs import ScheduleRecord, make_schedule_rule
 from agentq.server import submission
 from agentq.server.auth.access_control import require_scope

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.security.tokens import TokenScope
 from agentq.server import submission
@@ -28,9 +28,9 @@ READ = require_scope("read")
 SUBMIT = require_scope("submit")
 SubmitPrincipal = Annotated[Principal, require_scope("submit")]
 ReadOrRunnerPrincipal = Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))]
-LimitQuery = Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")]
+LimitQuery = Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")]
 OptionalLimitQuery = Annotated[
-    int | None, Query(ge=1, le=LIST_A_CALL, description="At most so many; 100 with a cursor.")
+    int | None, Query(ge=1, le=LIST_PER_CALL, description="At most so many; 100 with a cursor.")
 ]
 PAGE_SIZE = 100
 CursorQuery = Annotated[str | None, Query(max_length=256, description="`next` of the page before.")]

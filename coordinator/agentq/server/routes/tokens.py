@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from agentq.coordinator.public_json import token_json
+from agentq.coordinator.public_json.tokens import token_json
 from agentq.coordinator.security.token_revocation import revoke_token_tree
 from agentq.coordinator.security.tokens import Tokens
 from agentq.server.auth.access_control import require_scope

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.agent_options import AGENT_LABEL, AGENT_READY, ANY_AGENT_LABEL
-from agentq.coordinator.public_json import group_workers, list_recent_workers, worker_json, worker_state
+from agentq.coordinator.public_json.workers import group_workers, list_recent_workers, worker_json, worker_state
 from agentq.coordinator.runs.queries import WorkerRecord
 from agentq.coordinator.workers.lease import order_drain
 from agentq.server.auth.access_control import Principal, require_scope

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from agentq.coordinator.queues.controls import LimitFullPolicy, LimitRate
+from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate
 from agentq.coordinator.security.tokens import TokenKind, TokenScope
 from agentq.server.schema.view_model import QueueField, ResponseModel, RunIdField, TimeField
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
 from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.model.workspace import WorkspaceSpec
 from agentq.coordinator.plans.verbs import OnFailedPolicy
 from agentq.coordinator.schedules.verbs import OverlapPolicy
 from agentq.server.schema.view_model import CursorField, ResponseModel, RunIdField, StateField, TimeField
@@ -36,6 +37,37 @@ class PlanViewPage(ResponseModel):
 
     plans: list[PlanView]
     next: CursorField
+
+
+class PlanHeaderView(ResponseModel):
+    """What holds for a plan as a whole, as it was submitted."""
+
+    name: Annotated[str, Field(examples=["release"])]
+    file: str
+    folder: str
+    host: Annotated[str, Field(examples=["build-1"])]
+    """Where it was submitted."""
+    on_failed: OnFailedPolicy
+    max_parallel: int | None
+    budget_usd: float | None
+    queues: list[str]
+    """Where its tasks wait."""
+    crewed: bool
+    """Whether its tasks wait for workers that were started for it alone."""
+    repository: str | None
+    local: bool
+    """Whether the repository is a folder of that host."""
+    base: str | None
+    target: str | None
+    update_checkout: bool
+    checked_out: str | None
+    """The branch that was checked out there."""
+    workspace: WorkspaceSpec | None
+    """What tasks that are added later work in."""
+    shapes: Annotated[dict[str, str], Field(examples=[{"test": "0f3c41d2a9b7"}])]
+    """A digest of each task of its file."""
+    given: Annotated[dict[str, RunIdField], Field(examples=[{}])]
+    """Runs of earlier plans of the file that were not done again, by their tasks."""
 
 
 class PlanTaskView(ResponseModel):

@@ -18,10 +18,11 @@ from pydantic import (
 from agentq.coordinator import bounds as most
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.model.agent_options import AgentBudgets
-from agentq.coordinator.model.field_types import ModelName, Name, Text, TimeoutMs
+from agentq.coordinator.model.field_types import ModelName, Name, RunId, Text, TimeoutMs
 from agentq.coordinator.model.lifecycle import QUEUED_STATES, State
+from agentq.coordinator.model.workspace import WorkspaceSpec
 from agentq.coordinator.plans.verbs import OnFailedPolicy, RetrySelection
-from agentq.coordinator.queues.controls import LimitFullPolicy, LimitRate
+from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate
 from agentq.coordinator.schedules.verbs import OverlapPolicy
 from agentq.coordinator.security.tokens import TokenKind, TokenScope, parse_rate
 
@@ -46,7 +47,7 @@ class CancelRunRequest(RequestModel):
     """The reason, and how long the worker may take to confirm the stop."""
 
     reason: Annotated[ReasonText, Field(examples=["not needed any more"])] = "cancelled on request"
-    stop_ms: TimeoutMs = most.STOP_MS
+    stop_ms: TimeoutMs = most.STOP_DEADLINE_MS
 
 
 class SignalRunRequest(RequestModel):
@@ -119,10 +120,34 @@ class PlanTaskRequest(RequestModel):
 
 
 class CreatePlanRequest(RequestModel):
-    """Tasks that depend on each other."""
+    """Tasks that depend on each other, and what holds for all of them."""
 
     name: Annotated[Name, Field(examples=["release"])]
+    id: Annotated[Name | None, Field(examples=["release-3f09c2ab4"])] = None
+    """The server makes one if none is given. Sent again with the same body, it completes the same plan."""
     on_failed: OnFailedPolicy = "skip"
+    max_parallel: Annotated[int | None, Field(ge=1)] = None
+    """How many of its tasks may run at once."""
+    budget_usd: Annotated[float | None, Field(gt=0)] = None
+    """Once its tasks have cost so much, no more of them begin."""
+    given: Annotated[dict[Name, RunId], Field(examples=[{}])] = {}
+    """Runs that have ended, by the names by which `inputs` of its tasks take from them."""
+    queues: Annotated[tuple[Name, ...], Field(fail_fast=True)] = ("default",)
+    """Where its tasks wait; like all that follows, for whoever goes on with it later."""
+    crewed: bool = False
+    file: Text = ""
+    folder: Text = ""
+    host: Text = ""
+    repository: Text | None = None
+    local: bool = False
+    base: Text | None = None
+    target: Text | None = None
+    update_checkout: bool = False
+    checked_out: Text | None = None
+    workspace: WorkspaceSpec | None = None
+    """What tasks that are added later work in."""
+    shapes: dict[Name, str] = {}
+    """A digest of each task of its file, to see which have changed when it is run again."""
     tasks: Annotated[tuple[PlanTaskRequest, ...], Field(min_length=1, fail_fast=True)]
 
 

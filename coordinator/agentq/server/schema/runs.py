@@ -201,6 +201,22 @@ class ChildrenView(ResponseModel):
     runs: list[RunIdField]
 
 
+class SignalView(ResponseModel):
+    """A signal that a run has not taken yet."""
+
+    id: str
+    name: Annotated[str, Field(examples=["deployed"])]
+    data: JsonValue
+    at: TimeField
+    by: Annotated[str, Field(examples=["ci"])]
+
+
+class SignalViewList(ResponseModel):
+    """The signals that a run has not taken yet, the oldest first."""
+
+    signals: list[SignalView]
+
+
 class ExplanationView(ResponseModel):
     """Why a run is in its state, the most important sentence first."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.sessions.conversations import AgentConversations
 from agentq.worker.agents.accounts.availability import AgentAvailability
@@ -24,8 +24,8 @@ class AgentContext:
     queue: RunVerbs
 
     @classmethod
-    def here(cls, queue: RunVerbs, changed: Callable[[], None]) -> Self:
-        """Those of this host; `changed` hears when the worker can take runs of others than before."""
-        profiles = ProfileRegistry.found()
-        availability = AgentAvailability(QueueControls(queue.store), profiles, InstalledAgents.found(profiles), changed)
+    def detect(cls, queue: RunVerbs, on_change: Callable[[], None]) -> Self:
+        """Those of this host; `on_change` is called when the worker can take runs of others than before."""
+        profiles = ProfileRegistry.load()
+        availability = AgentAvailability(Limits(queue.store), profiles, InstalledAgents.detect(profiles), on_change)
         return cls(profiles, AgentConversations(queue.store), availability, queue)

@@ -33,59 +33,64 @@ class ConversationUpload:
     """Of one attempt. Lives on the worker's event loop."""
 
     def __init__(
-        self, claim: Claim, out: PreparedAgent, agents: AgentContext, say: SendReliably, note: Callable[[str], None]
+        self,
+        claim: Claim,
+        prepared: PreparedAgent,
+        agents: AgentContext,
+        send: SendReliably,
+        note: Callable[[str], None],
     ) -> None:
         self._claim = claim
-        self._out = out
+        self._prepared = prepared
         self._agents = agents
-        self._say = say
+        self._send = send
         self._note = note
         self._bound: tuple[str | None, str | None, bool] | None = None
-        self._carry_at_ms = monotonic_ms() + FIRST_UPLOAD_MS
-        self._movable = out.profile.transcript is not None
-        self._errand: asyncio.Task[None] | None = None
+        self._upload_at_ms = monotonic_ms() + FIRST_UPLOAD_MS
+        self._movable = prepared.profile.transcript is not None
+        self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """An id that we made is known before the agent is."""
-        if self._out.own_session is not None:
-            await self._bind(self._out.own_session, None)
+        if self._prepared.own_session is not None:
+            await self._bind(self._prepared.own_session, None)
 
-    def heard(self, facts: AgentFacts) -> None:
+    def on_events(self, facts: AgentFacts) -> None:
         """The agent has done something; what is to be kept of it is kept beside."""
-        if self._errand is not None and not self._errand.done():
+        if self._task is not None and not self._task.done():
             return
         unknown = facts.session is not None and self._bound != (facts.session, facts.model, self._movable)
-        due = self._movable and monotonic_ms() >= self._carry_at_ms
+        due = self._movable and monotonic_ms() >= self._upload_at_ms
         if unknown or due:
-            self._errand = asyncio.ensure_future(self._keep(facts, carry=due))
+            self._task = asyncio.ensure_future(self._save(facts, upload=due))
 
     async def end(self, verdict: Verdict) -> None:
         """The process is gone: keep what there is now, or let it be forgotten where it is of no more use."""
-        if self._errand is not None:
-            await self._errand
-        anew = verdict.consequence.conversation == "begins anew"
-        await self._keep(self._out.reader.facts, carry=self._movable and not anew, anew=anew)
+        if self._task is not None:
+            await self._task
+        begin_anew = verdict.consequence.conversation == "begins anew"
+        await self._save(self._prepared.reader.facts, upload=self._movable and not begin_anew, begin_anew=begin_anew)
 
-    async def _keep(self, facts: AgentFacts, *, carry: bool, anew: bool = False) -> None:
-        session = facts.session or self._out.own_session
+    async def _save(self, facts: AgentFacts, *, upload: bool, begin_anew: bool = False) -> None:
+        session = facts.session or self._prepared.own_session
         if session is None:
             return
         try:
-            if anew:
+            if begin_anew:
                 await self._bind(None, None)
                 return
             await self._bind(session, facts.model)
-            if carry:
-                await self._carry(session)
+            if upload:
+                await self._upload(session)
                 await self._bind(session, facts.model)
         except AgentqError as error:
             # The work is worth more than the way back to it; and what was refused is not said with every word again.
             self._bound = (session, facts.model, self._movable)
             self._note(f"the conversation {session} could not be kept: {error}")
 
-    async def _carry(self, session: str) -> None:
-        packed = await asyncio.to_thread(self._out.packed, session)
-        self._carry_at_ms = monotonic_ms() + max(UPLOAD_INTERVAL_MS, 1_000 * len(packed or b"") // UPLOAD_BYTES_PER_S)
+    async def _upload(self, session: str) -> None:
+        packed = await asyncio.to_thread(self._prepared.pack_transcript, session)
+        self._upload_at_ms = monotonic_ms() + max(UPLOAD_INTERVAL_MS, 1_000 * len(packed or b"") // UPLOAD_BYTES_PER_S)
         if packed is None:
             return
 
@@ -97,7 +102,7 @@ class ConversationUpload:
                 raise Invalid("The server has no room for it.") from full
 
         try:
-            await self._say(carry)
+            await self._send(carry)
         except Invalid:
             # It cannot travel: from now on the conversation stays on this machine.
             self._movable = False
@@ -105,7 +110,7 @@ class ConversationUpload:
     async def _bind(self, session: str | None, model: str | None) -> None:
         if self._bound == (session, model, self._movable):
             return
-        host, account, movable = socket.gethostname(), self._out.account, self._movable
+        host, account, movable = socket.gethostname(), self._prepared.account, self._movable
 
         def bind() -> bool:
             self._agents.conversations.bind(
@@ -113,5 +118,5 @@ class ConversationUpload:
             )
             return True
 
-        if await self._say(bind):
+        if await self._send(bind):
             self._bound = (session, model, movable)

@@ -26,10 +26,10 @@ class LineSplitter:
 
     def __init__(self) -> None:
         self._line_so_far = bytearray()
-        self._skips = False
+        self._skips_line = False
         self.skipped = 0
 
-    def of(self, piece: bytes) -> list[str]:
+    def split(self, piece: bytes) -> list[str]:
         """The lines that this piece completes, without their ends."""
         *whole, rest = piece.split(b"\n")
         lines = []
@@ -41,18 +41,18 @@ class LineSplitter:
 
     def last(self) -> list[str]:
         """What was written after the last end of a line."""
-        return self._line() if self._line_so_far or self._skips else []
+        return self._line() if self._line_so_far or self._skips_line else []
 
     def _add(self, piece: bytes) -> None:
-        if not self._skips:
+        if not self._skips_line:
             self._line_so_far += piece
         if len(self._line_so_far) > LINE_BYTES:
-            self._skips = True
+            self._skips_line = True
             self._line_so_far.clear()
 
     def _line(self) -> list[str]:
-        skips, body = self._skips, self._line_so_far
-        self._line_so_far, self._skips = bytearray(), False
+        skips, body = self._skips_line, self._line_so_far
+        self._line_so_far, self._skips_line = bytearray(), False
         if skips:
             self.skipped += 1
             return []
@@ -63,64 +63,64 @@ class AgentOutputReader:
     """One attempt's. Lives on the worker's event loop."""
 
     def __init__(
-        self, reader: AgentReader, send: Callable[[list[LogChunk]], None], heard: Callable[[list[AgentEvent]], None]
+        self, reader: AgentReader, send: Callable[[list[LogChunk]], None], on_events: Callable[[list[AgentEvent]], None]
     ) -> None:
         self.reader = reader
-        self.said_ms: int | None = None
+        self.last_output_ms: int | None = None
         """When it last said anything on stdout."""
         self._send = send
-        self._heard = heard
+        self._on_events = on_events
         self._lines: dict[LogStream, LineSplitter] = {"out": LineSplitter(), "err": LineSplitter()}
-        self._unspoken: SpendingEvent | None = None
+        self._unsent_spending: SpendingEvent | None = None
         self._allowed, self._allowed_ms = BURST_CHARACTERS, monotonic_ms()
         self._left_out = 0
 
     def tap(self, stream: LogStream, piece: bytes) -> None:
         """Something was written."""
-        self._take(stream, self._lines[stream].of(piece))
+        self._read(stream, self._lines[stream].split(piece))
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         """Nothing more will be."""
         for stream, lines in self._lines.items():
-            self._take(stream, lines.last())
-        self.reader.ended()
-        if self._unspoken is not None:
-            self._tell([self._unspoken])
+            self._read(stream, lines.last())
+        self.reader.finish()
+        if self._unsent_spending is not None:
+            self._log_events([self._unsent_spending])
         skipped = sum(lines.skipped for lines in self._lines.values())
         if skipped:
             self._send([LogChunk("note", f"{skipped} lines of more than {LINE_BYTES} bytes were passed over\n")])
 
-    def _take(self, stream: LogStream, lines: list[str]) -> None:
+    def _read(self, stream: LogStream, lines: list[str]) -> None:
         read = self.reader.read_error if stream == "err" else self.reader.read
-        doings = [doing for line in lines for doing in read(line)]
+        events = [event for line in lines for event in read(line)]
         if lines and stream == "out":
-            self.said_ms = monotonic_ms()
-        if doings:
-            self._tell(doings)
-            self._heard(doings)
+            self.last_output_ms = monotonic_ms()
+        if events:
+            self._log_events(events)
+            self._on_events(events)
 
-    def _tell(self, doings: list[AgentEvent]) -> None:
+    def _log_events(self, events: list[AgentEvent]) -> None:
         chunks = []
-        for doing in doings:
-            if isinstance(doing, SpendingEvent):
+        for event in events:
+            if isinstance(event, SpendingEvent):
                 # It changes with every word, and counts when something has been done with it.
-                self._unspoken = doing
+                self._unsent_spending = event
                 continue
-            if isinstance(doing, ResultEvent) and self._unspoken is not None:
-                chunks += self._chunks(self._unspoken)
-                self._unspoken = None
-            chunks += self._chunks(doing)
+            if isinstance(event, ResultEvent) and self._unsent_spending is not None:
+                chunks += self._build_chunks(self._unsent_spending)
+                self._unsent_spending = None
+            chunks += self._build_chunks(event)
         if chunks:
             self._send(chunks)
 
-    def _chunks(self, doing: AgentEvent) -> list[LogChunk]:
-        text = doing.model_dump_json(exclude_none=True) + "\n"
+    def _build_chunks(self, event: AgentEvent) -> list[LogChunk]:
+        text = event.model_dump_json(exclude_none=True) + "\n"
         if len(text) > LOG_CHUNK_CHARACTERS:
             text = UnknownEvent(raw=f"a doing of {len(text)} characters").model_dump_json() + "\n"
         now = monotonic_ms()
         self._allowed = min(self._allowed + (now - self._allowed_ms) * RATE_CHARACTERS_PER_S // 1000, BURST_CHARACTERS)
         self._allowed_ms = now
-        if len(text) > self._allowed and not isinstance(doing, ResultEvent):
+        if len(text) > self._allowed and not isinstance(event, ResultEvent):
             self._left_out += 1
             return []
         self._allowed -= len(text)

@@ -32,7 +32,8 @@ from agentq.worker.agents.prompts import build_prompt, format_hints
 from agentq.worker.agents.reader import AgentReader, PriorConversation
 from agentq.worker.agents.transcripts import find_transcripts, pack_transcript, restore_transcript
 from agentq.worker.agents.tree_fingerprint import Fingerprint
-from agentq.worker.attempt import Answer, NotStarted
+from agentq.worker.attempt import Answer
+from agentq.worker.attempt_stop import NotStarted
 from agentq.worker.process.run_environment import RunEnvironment
 from agentq.worker.process.run_process import ProcessLaunch
 from agentq.worker.run_api.result_channel import ResultChannel
@@ -60,18 +61,18 @@ class PreparedAgent:
     profile: Profile
     account: str
     conversation: AgentConversation
-    how: ConversationMode
+    mode: ConversationMode
     session: str | None
     """The agent's id of the conversation, where it is known before the agent tells."""
     question: str
     reader: AgentReader
-    purse: BudgetLimits
+    budget: BudgetLimits
     model: str | None
     """The one that is asked for, if any is."""
     cwd: Path
     env: Mapping[str, str]
     """Of the agent, as far as it decides where its conversations are."""
-    before: Fingerprint | None
+    fingerprint: Fingerprint | None
     """What the folder was like before the first attempt; None where nobody asked, or nobody knows."""
     notes: list[str] = field(default_factory=list)
     """What the log should say."""
@@ -79,47 +80,47 @@ class PreparedAgent:
     @property
     def own_session(self) -> str | None:
         """The same, unless it is to become one of its own, which has no id before the agent tells it."""
-        return None if self.how == "fork" else self.session
+        return None if self.mode == "fork" else self.session
 
-    async def launch(
+    async def build_launch(
         self, claim: Claim, spec: RunSpec, environment: RunEnvironment, channel: ResultChannel
     ) -> ProcessLaunch:
         """What is to be started; the files of its prompts are written where the agent wants them."""
         file, system_file = channel.folder / "prompt", channel.folder / "system-prompt"
-        asked = AgentLaunch(
+        agent_launch = AgentLaunch(
             agent=self.agent,
             profile=self.profile,
             prompt=self.question,
             turn=spec.turn or AgentTurnOptions(),
             account=self.account,
-            how=self.how,
+            mode=self.mode,
             session=self.session,
             model=self.model,
-            left=self.purse.left(),
+            remaining=self.budget.remaining(),
             prompt_file=file if self.profile.prompt == "file" else None,
             system_file=system_file,
         )
-        started = check_preparation(lambda: build_command(asked, environment.inherited))
-        for path, content in ((file, started.prompt_file), (system_file, started.system_file)):
+        command = check_preparation(lambda: build_command(agent_launch, environment.inherited))
+        for path, content in ((file, command.prompt_file), (system_file, command.system_file)):
             if content is not None:
                 path.touch(mode=0o600)
                 path.write_bytes(content)
-        env = environment.of(claim, spec, channel.variables(), beneath=started.env)
+        env = environment.build(claim, spec, channel.variables(), defaults=command.env)
         return ProcessLaunch(
-            started.argv, env, self.cwd, environment.cookie(claim), spec.caps or ResourceLimits(), started.stdin
+            command.argv, env, self.cwd, environment.cookie(claim), spec.caps or ResourceLimits(), command.stdin
         )
 
     async def has_changed(self) -> bool | None:
         """Whether its folder is other than before the first attempt."""
         now = await Fingerprint.of(self.cwd)
-        return None if self.before is None or now is None else now != self.before
+        return None if self.fingerprint is None or now is None else now != self.fingerprint
 
     @property
     def counts_money(self) -> bool:
         """Whether it will be known what it costs: the agent tells, or its model has a price."""
         return self.profile.tells_cost or find_price(_read_prices(self.profile), self.model) is not None
 
-    def packed(self, session: str) -> bytes | None:
+    def pack_transcript(self, session: str) -> bytes | None:
         """The transcript, as it stands; None where there is none that can travel."""
         return pack_transcript(self.profile, self.env, session)
 
@@ -140,61 +141,66 @@ class AgentPreparation:
         self._ask = ask
         self._notes: list[str] = []
         self._is_first = claim.fence.partition("-")[0] == "1"
-        self.instead: str | None = None
+        self.repair_prompt: str | None = None
         """What is asked of an agent that goes on, in place of its prompt: something is to be mended."""
 
-    async def decide(self, resumption: Resumption | None, noted: Path) -> PreparedAgent:
+    async def prepare(self, resumption: Resumption | None, fingerprint_path: Path) -> PreparedAgent:
         """Raises `Undone` where the run ends by that, and `Shut` where it has to wait."""
         conversation = await self._ask(lambda: self._agents.conversations.open(self.claim))
         cwd = Path(self.spec.cwd or conversation.cwd or Path.home())
         refused = find_refusal(self.agent, self.profile, self.turn, cwd)
         if refused is not None:
             raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=refused))
-        account = await self._account()
-        env = self._env(account)
-        session = await self._found_again(conversation, account, env)
-        how: ConversationMode = "begin" if session is None else "fork" if conversation.fork else "resume"
+        account = await self._choose_account()
+        env = self._build_env(account)
+        session = await self._restore_session(conversation, account, env)
+        mode: ConversationMode = "begin" if session is None else "fork" if conversation.fork else "resume"
         model = self.turn.model or conversation.model
-        goes_on = how != "begin" and self.profile.totals == "conversation"
-        before = PriorConversation(conversation.totals if goes_on else {}, _read_prices(self.profile), model)
+        goes_on = mode != "begin" and self.profile.totals == "conversation"
+        prior = PriorConversation(conversation.totals if goes_on else {}, _read_prices(self.profile), model)
         return PreparedAgent(
             agent=self.agent,
             profile=self.profile,
             account=account,
             conversation=conversation,
-            how=how,
+            mode=mode,
             session=session or (str(uuid.uuid4()) if self.profile.takes_id else None),
             question=build_prompt(
-                self.spec, resumption, interrupted=how == "resume" and conversation.begun, instead=self.instead
+                self.spec,
+                resumption,
+                interrupted=mode == "resume" and conversation.begun,
+                repair_prompt=self.repair_prompt,
             )
             + format_hints(await self._ask(lambda: self._agents.queue.mail(self.claim))),
-            reader=create_reader(self.profile.format, before),
-            purse=self._purse(conversation),
+            reader=create_reader(self.profile.format, prior),
+            budget=self._build_budget(conversation),
             model=model,
             cwd=cwd,
             env=env,
-            before=await self._before(cwd, noted),
+            fingerprint=await self._take_fingerprint(cwd, fingerprint_path),
             notes=self._notes,
         )
 
-    def _env(self, account: str) -> dict[str, str]:
+    def _build_env(self, account: str) -> dict[str, str]:
         inherited = self._environment.inherited
         needed = {name: value for name, value in inherited.items() if is_variable_passed(self.profile, name)}
         own = check_preparation(lambda: billing.build_account_variables(self.profile, account, inherited))
         return {**self._environment.passed(), **needed, **self.profile.env, **own, **self.spec.env}
 
-    async def _account(self) -> str:
+    async def _choose_account(self) -> str:
         names = check_preparation(lambda: billing.order_accounts(self.profile, self.turn.account))
         availability = self._agents.availability
-        gates = await self._ask(lambda: availability.read(self.agent))
-        availability.note(gates)
+        gates = await self._ask(lambda: availability.read_gates(self.agent))
+        availability.update(gates)
         account = availability.first_open(self.agent, names)
         if account is None:
             what = f"account {names[0]} of {self.agent} is" if names[1:] == [] else f"accounts of {self.agent} are all"
             raise AccountsAtLimit(f"the {what} shut", availability.opens_at_ms(self.agent, names))
         return account
 
-    async def _found_again(self, conversation: AgentConversation, account: str, env: Mapping[str, str]) -> str | None:
+    async def _restore_session(
+        self, conversation: AgentConversation, account: str, env: Mapping[str, str]
+    ) -> str | None:
         """The agent's id of the conversation that is to go on, once its transcript is here; None where it begins."""
         session = conversation.agent_session
         if not session or not self.profile.resumes:
@@ -207,15 +213,15 @@ class AgentPreparation:
         try:
             body = await self._ask(lambda: self._agents.conversations.carried(self.claim))
             if body is None:
-                place = "gone" if at_home else f"on {conversation.host}, and was not carried from there"
-                raise Invalid(f"The conversation {session} is {place}.")
+                where = "gone" if at_home else f"on {conversation.host}, and was not carried from there"
+                raise Invalid(f"The conversation {session} is {where}.")
             await asyncio.to_thread(restore_transcript, self.profile, env, session, body)
         except Invalid as invalid:
             self._notes.append(f"{invalid} So it begins anew.")
             return None
         return session
 
-    def _purse(self, conversation: AgentConversation) -> BudgetLimits:
+    def _build_budget(self, conversation: AgentConversation) -> BudgetLimits:
         spent = conversation.spent
         allowances = []
         if self.turn.budgets is not None:
@@ -224,19 +230,19 @@ class AgentPreparation:
             allowances.append(BudgetAllowance("session", conversation.budgets, spent.session))
         return BudgetLimits(*allowances, tells_cost=self.profile.tells_cost)
 
-    async def _before(self, cwd: Path, noted: Path) -> Fingerprint | None:
+    async def _take_fingerprint(self, cwd: Path, path: Path) -> Fingerprint | None:
         """What the folder was like before the first attempt, which notes it for the others on this machine."""
         if self.turn.expects != "changes":
             return None
         if not self._is_first:
-            return Fingerprint.read(noted)
+            return Fingerprint.read(path)
         before = await Fingerprint.of(cwd)
         if before is None:
             why = f"It is to change something, and git cannot tell what changes in {cwd}, which is in no repository."
             raise NotStarted(
                 Outcome(class_=OutcomeClass.REJECTED, error=f"{why} Start it in one, or do not expect changes.")
             )
-        before.write(noted)
+        before.write(path)
         return before
 
 

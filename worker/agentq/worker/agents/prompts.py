@@ -26,13 +26,15 @@ _NO_CHANGES_PROMPT = (
 )
 
 
-def build_prompt(spec: RunSpec, resumption: Resumption | None, *, interrupted: bool, instead: str | None = None) -> str:
+def build_prompt(
+    spec: RunSpec, resumption: Resumption | None, *, interrupted: bool, repair_prompt: str | None = None
+) -> str:
     """What to ask. `interrupted`: the conversation goes on in which an earlier attempt had asked. `instead`: the work
     was done, and that is what is left to do.
     """
     prompt = spec.prompt or ""
-    if instead is not None:
-        return instead if interrupted else f"{prompt}\n\n{instead}"
+    if repair_prompt is not None:
+        return repair_prompt if interrupted else f"{prompt}\n\n{repair_prompt}"
     if resumption is not None:
         asked = resumption.state.get(WAKE_PROMPT) if isinstance(resumption.state, dict) else None
         if interrupted and isinstance(asked, str):

@@ -24,7 +24,7 @@ class AgentFacts:
     session: str | None = None
     """The agent's own id of the conversation."""
     model: str | None = None
-    told: bool = False
+    has_output: bool = False
     """It has said anything at all that we understand: it is up."""
     concluded: bool = False
     """It has said its last word, unless something follows."""
@@ -75,5 +75,5 @@ class AgentReader(Protocol):
     def read_error(self, line: str) -> Iterable[AgentEvent]:
         """One line of stderr, for agents that tell errors there."""
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         """There are no more lines: whatever can only be told from the whole is now in the facts."""

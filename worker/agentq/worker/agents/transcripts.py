@@ -56,7 +56,7 @@ class TranscriptPath:
                 found.append((os.lstat(text).st_mtime_ns, Path(text)))
         return [path for _, path in sorted(found, reverse=True)]
 
-    def holds(self, parts: tuple[str, ...]) -> bool:
+    def contains(self, parts: tuple[str, ...]) -> bool:
         """Whether a file that is called so, from `fixed` on, is of this session."""
         return len(parts) == len(self.parts) and all(
             name not in ("", ".", "..") and "/" not in name and "\0" not in name and re.match(translate(pattern), name)
@@ -101,7 +101,7 @@ def restore_transcript(profile: Profile, variables: Mapping[str, str], session: 
     if place is None:
         raise Invalid("The conversation cannot be put here: its agent keeps none that travels.")
     parts, content = _unpack_package(body)
-    if not place.holds(parts):
+    if not place.contains(parts):
         raise Invalid(f"The conversation cannot be put here: {'/'.join(parts)[:200]!r} is not where its agent looks.")
     try:
         place.fixed.mkdir(mode=0o700, parents=True, exist_ok=True)

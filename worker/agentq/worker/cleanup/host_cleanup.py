@@ -16,34 +16,34 @@ SWEEP_INTERVAL_MS = 30_000
 class HostCleanup:
     """Lives on the worker's event loop; `tidy` is called in a thread."""
 
-    def __init__(self, namespace: str, cgroups: Cgroups | None, tidy: Callable[[], object]) -> None:
+    def __init__(self, namespace: str, cgroups: Cgroups | None, clean_home: Callable[[], object]) -> None:
         self._namespace = namespace
         self._cgroups = cgroups
-        self._tidy = tidy
-        self._lost = asyncio.Event()
-        self._burials: set[asyncio.Future[int]] = set()
+        self._clean_home = clean_home
+        self._worker_lost = asyncio.Event()
+        self._kills: set[asyncio.Future[int]] = set()
 
-    async def once(self) -> None:
+    async def sweep(self) -> None:
         """End what killed workers left on this host."""
         await end_dead_trees(self._namespace, cgroups=self._cgroups)
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Again whenever a worker was declared lost, and now and then: it may be another's reaper that found out."""
         tidy_at_ms = 0
         while True:
             if monotonic_ms() >= tidy_at_ms:
-                await asyncio.to_thread(self._tidy)
+                await asyncio.to_thread(self._clean_home)
                 tidy_at_ms = monotonic_ms() + CLEANUP_INTERVAL_MS
-            self._lost.clear()
+            self._worker_lost.clear()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), SWEEP_INTERVAL_MS / 1000)
-            await self.once()
+                await asyncio.wait_for(self._worker_lost.wait(), SWEEP_INTERVAL_MS / 1000)
+            await self.sweep()
 
-    def lost(self, _: str) -> None:
+    def on_worker_lost(self, _: str) -> None:
         """A worker was."""
-        self._lost.set()
+        self._worker_lost.set()
 
-    def bury(self, run: ProcessTree) -> None:
+    def end_tree(self, tree: ProcessTree) -> None:
         """A child of the engine has ended: see that nothing is left of it."""
-        self._burials = {each for each in self._burials if not each.done()}
-        self._burials.add(asyncio.ensure_future(end_tree(run)))
+        self._kills = {each for each in self._kills if not each.done()}
+        self._kills.add(asyncio.ensure_future(end_tree(tree)))

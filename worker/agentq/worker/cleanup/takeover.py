@@ -49,8 +49,8 @@ def is_process_dead(mark: str) -> bool:
     pid, _, began = name.partition("-")
     if not host or host != _get_process_space() or not pid.isdecimal() or not began.isdecimal():
         return False
-    one = procfs.read_stat(int(pid))
-    return not procfs.pid_exists(int(pid)) if one is None else not one.alive or one.began != int(began)
+    status = procfs.read_stat(int(pid))
+    return not procfs.pid_exists(int(pid)) if status is None else not status.alive or status.began != int(began)
 
 
 def is_process_alive(mark: str) -> bool:
@@ -96,7 +96,7 @@ async def take_over_runs(store: NamespaceStore, end_processes: SweepProcesses) -
 
 def take_over_locally(store: NamespaceStore, namespace: str) -> list[WorkerRecord]:
     """The same, from a process that is no worker."""
-    return asyncio.run(take_over_runs(store, lambda: end_dead_trees(namespace, cgroups=Cgroups.found())))
+    return asyncio.run(take_over_runs(store, lambda: end_dead_trees(namespace, cgroups=Cgroups.detect())))
 
 
 def _replace_workers(store: NamespaceStore, dead: list[WorkerRecord]) -> None:
@@ -110,7 +110,7 @@ class RemoteWorkerNote(NamedTuple):
     id: str
     epochs: Sequence[str]
 
-    def oust(self, store: NamespaceStore) -> None:
+    def replace(self, store: NamespaceStore) -> None:
         """End its lease, on a connection that speaks for it."""
         for partition, epoch in enumerate(self.epochs):
             replace_worker(store, partition, self.id, epoch, DEAD_REASON)
@@ -125,17 +125,17 @@ class RemoteWorkerNotes:
     def __init__(self, home: Path, coordinator: str) -> None:
         self._folder = home / "connected" / sha256(coordinator.encode()).hexdigest()[:16]
 
-    def keep(self, worker: str, epochs: Sequence[str]) -> None:
+    def save(self, worker: str, epochs: Sequence[str]) -> None:
         """Note the present life of a worker of this process; without epochs it has left."""
         if not epochs:
             self.forget(worker)
             return
-        told = {"process": describe_process().get(PROCESS_FIELD, ""), "epochs": list(epochs)}
+        note = {"process": describe_process().get(PROCESS_FIELD, ""), "epochs": list(epochs)}
         file = self._file(worker)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             written = file.with_name(f"{worker}.new")
-            written.write_text(json.dumps(told))
+            written.write_text(json.dumps(note))
             written.replace(file)
         except OSError as error:
             log.warning("if this worker dies, its runs go on when its lease has ended: %s cannot be written", error)
@@ -167,7 +167,7 @@ def remove_old_notes(home: Path, oldest_ms: int) -> None:
 def _read_note(file: Path) -> tuple[str, list[str]]:
     """The mark of the process, and the epochs, of a note; of none that can be read they are empty."""
     try:
-        told = json.loads(file.read_text())
-        return str(told["process"]), [str(epoch) for epoch in told["epochs"]]
+        note = json.loads(file.read_text())
+        return str(note["process"]), [str(epoch) for epoch in note["epochs"]]
     except (OSError, ValueError, KeyError, TypeError):
         return "", []

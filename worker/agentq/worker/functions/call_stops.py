@@ -23,9 +23,9 @@ class PendingStop:
     """How it ends by that."""
     reason: str
     grace_ms: int
-    late_at_ms: int | None = None
+    timeout_at_ms: int | None = None
     """When its time is over,"""
-    silent_at_ms: int | None = None
+    silence_at_ms: int | None = None
     """and when it will have been silent for too long,"""
     silence_ms: int = 0
     """which is so long."""
@@ -35,17 +35,17 @@ class PendingStop:
     """It is handed back, to go on elsewhere."""
 
     def due_ms(self) -> int:
-        times = (self.kill_at_ms, self.late_at_ms, self.silent_at_ms)
+        times = (self.kill_at_ms, self.timeout_at_ms, self.silence_at_ms)
         return min(time for time in times if time is not None)
 
     def is_overdue(self, now: int) -> bool:
         """Whether its child was killed for it."""
         return self.kill_at_ms is not None and self.kill_at_ms <= now
 
-    def strike(self, key: CallKey, why: int, now: int) -> None:
-        self.late_at_ms = self.silent_at_ms = None
+    def interrupt(self, key: CallKey, why: int, now: int) -> None:
+        self.timeout_at_ms = self.silence_at_ms = None
         self.kill_at_ms = now + self.grace_ms
-        self.child.strike(key, why)
+        self.child.interrupt(key, why)
 
 
 class CallStops:
@@ -61,18 +61,18 @@ class CallStops:
         """It has begun, and may take so long, and be silent for so long; 0 is no limit."""
         now = monotonic_ms()
         stop = PendingStop(child, OutcomeClass.TIMEOUT, f"ran longer than {timeout_ms} ms", grace_ms)
-        stop.late_at_ms = now + timeout_ms if timeout_ms else None
-        stop.silent_at_ms = now + silence_ms if silence_ms else None
+        stop.timeout_at_ms = now + timeout_ms if timeout_ms else None
+        stop.silence_at_ms = now + silence_ms if silence_ms else None
         stop.silence_ms = silence_ms
         self._stops.setdefault(key, stop)
 
-    def heard(self, key: CallKey) -> None:
+    def reset_silence(self, key: CallKey) -> None:
         """It has written something."""
         stop = self._stops.get(key)
-        if stop is not None and stop.silent_at_ms is not None:
-            stop.silent_at_ms = monotonic_ms() + stop.silence_ms
+        if stop is not None and stop.silence_at_ms is not None:
+            stop.silence_at_ms = monotonic_ms() + stop.silence_ms
 
-    def order(self, child: ChildProcess, key: CallKey, reason: str, grace_ms: int, *, released: bool = False) -> None:
+    def stop(self, child: ChildProcess, key: CallKey, reason: str, grace_ms: int, *, released: bool = False) -> None:
         """Stop it now. What was ordered first counts, but the shorter grace."""
         now = monotonic_ms()
         known = self._stops.get(key)
@@ -80,13 +80,13 @@ class CallStops:
             known.kill_at_ms = min(known.kill_at_ms, now + grace_ms)
             return
         stop = self._stops[key] = PendingStop(child, OutcomeClass.CANCELLED, reason, grace_ms, released=released)
-        stop.strike(key, protocol.UNWANTED_STOP, now)
+        stop.interrupt(key, protocol.UNWANTED_STOP, now)
 
     def forget(self, key: CallKey) -> PendingStop | None:
         """It has ended."""
         return self._stops.pop(key, None) if self._stops else None
 
-    def act(self, now: int) -> None:
+    def run_due(self, now: int) -> None:
         """Do what is due."""
         for key, stop in list(self._stops.items()):
             if key not in stop.child.calls:
@@ -94,9 +94,9 @@ class CallStops:
             elif stop.is_overdue(now):
                 stop.child.kill()
             elif stop.kill_at_ms is None and stop.due_ms() <= now:
-                if stop.late_at_ms is None or stop.late_at_ms > now:
+                if stop.timeout_at_ms is None or stop.timeout_at_ms > now:
                     stop.class_, stop.reason = OutcomeClass.SILENCE, f"was silent for {stop.silence_ms} ms"
-                stop.strike(key, protocol.LATE_STOP, now)
+                stop.interrupt(key, protocol.LATE_STOP, now)
 
     def due_ms(self) -> int | None:
         """When something is due next."""

@@ -39,7 +39,7 @@ class ChildConfig:
     """The hard limit of each."""
     rss_bytes: int | None = None
     """One that has grown above this is replaced,"""
-    calls_most: int | None = None
+    calls_max: int | None = None
     """and one that has been sent so many calls."""
     async_calls: int = 100
 
@@ -58,7 +58,7 @@ class ChildConfig:
             cgroups=cgroups,
             memory_bytes=options.child_memory,
             rss_bytes=options.child_rss,
-            calls_most=options.child_runs,
+            calls_max=options.child_runs,
             async_calls=options.async_calls,
         )
 
@@ -66,15 +66,19 @@ class ChildConfig:
         """What a run's child has besides; None if one that is shared will do."""
         queue = parse_lane(lane)["queue"]
         if is_rq_queue(queue):
-            may = True
+            knows_server = True
         elif self.server_queues is None:
-            may = not (env or cwd)
+            knows_server = not (env or cwd)
         else:
-            may = queue in self.server_queues
-        return OwnChildConfig(caps, env, cwd, may) if caps or env or cwd or may < self.shares_server else None
+            knows_server = queue in self.server_queues
+        return (
+            OwnChildConfig(caps, env, cwd, knows_server)
+            if caps or env or cwd or knows_server < self.shares_server
+            else None
+        )
 
     @property
-    def is_one_for_all(self) -> bool:
+    def has_one_policy(self) -> bool:
         """Whether what a run brings is all that decides about its child."""
         return self.server_queues is None or not self.shares_server
 

@@ -29,48 +29,48 @@ _OWN_CHILD_FIELDS = ('"caps":', '"env":', '"cwd":')
 class ChildPool:
     """Used by one thread at a time: `engine` sees to that."""
 
-    def __init__(self, making: ChildConfig, hands: WorkerSlots, most: Callable[[], int]) -> None:
-        self.making = making
-        self._hands = hands
-        self._most = most
+    def __init__(self, config: ChildConfig, slots: WorkerSlots, children_max: Callable[[], int]) -> None:
+        self.config = config
+        self._slots = slots
+        self._children_max = children_max
         """How many there may be, but for those that are about to end."""
         self.all: list[ChildProcess] = []
         self.waiting: deque[Claim] = deque()
         """Calls that no child has been sent."""
-        self.alone: deque[tuple[Claim, OwnChildConfig]] = deque()
+        self.need_own_child: deque[tuple[Claim, OwnChildConfig]] = deque()
         """Calls that need a child of their own."""
-        self.awaited: set[str] = set()
+        self.async_paths: set[str] = set()
         """Paths of asynchronous functions."""
-        self._seated: dict[ChildProcess, int] = {}
+        self._slot_idle_ms: dict[ChildProcess, int] = {}
         """Those that have a slot, and since when they have had nothing to do; 0 while they have."""
-        self.turns = SlotSharing(hands)
+        self.slot_sharing = SlotSharing(slots)
 
     # ---- what there is room for
 
-    def wanted(self, *, eager: bool) -> int:
+    def call_room(self, *, eager: bool) -> int:
         """How many more calls would find a place at once; if there is much to do, also in a child not started yet."""
-        free = self._hands.seats_free()
-        if self.alone and not free:
+        free = self._slots.child_slots_free()
+        if self.need_own_child and not free:
             return 0
-        wanted = sum(self._room(child) for child in self._seated)
-        resting = [child for child in self._shared() if child not in self._seated][:free]
-        wanted += sum(child.room() for child in resting)
-        if len(resting) < free and (eager or not wanted) and self.can_start():
-            wanted += 1
-        left = self._hands.left()
-        wanted -= len(self.waiting) + len(self.alone)
-        return max(0, wanted if left is None else min(wanted, left))
+        room = sum(self._child_room(child) for child in self._slot_idle_ms)
+        without_slot = [child for child in self._shared() if child not in self._slot_idle_ms][:free]
+        room += sum(child.room() for child in without_slot)
+        if len(without_slot) < free and (eager or not room) and self.can_start():
+            room += 1
+        runs_left = self._slots.runs_left()
+        room -= len(self.waiting) + len(self.need_own_child)
+        return max(0, room if runs_left is None else min(room, runs_left))
 
-    def _room(self, child: ChildProcess) -> int:
-        return 0 if self.turns.is_leaving(child) else child.room()
+    def _child_room(self, child: ChildProcess) -> int:
+        return 0 if self.slot_sharing.is_leaving(child) else child.room()
 
     def can_start(self) -> bool:
         """Whether one more may be started: the last one has shown what it can do."""
         shared = list(self._shared())
-        return len(shared) < self._most() and all(child.proven or child.idle for child in shared)
+        return len(shared) < self._children_max() and all(child.proven or child.idle for child in shared)
 
     @property
-    def starting(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether one is on its way that may have room soon."""
         return any(not child.proven for child in self._shared())
 
@@ -79,24 +79,24 @@ class ChildPool:
 
     # ---- who gets what
 
-    def needs_care(self) -> bool:
+    def needs_watcher(self) -> bool:
         """Whether something waits, to be sent or for a child."""
-        return bool(self.waiting or self.alone) or any(child.unsent for child in self.all)
+        return bool(self.waiting or self.need_own_child) or any(child.unsent for child in self.all)
 
     def forget(self, claim: Claim) -> bool:
         """Whether it was waiting; it is not any more."""
         if claim in self.waiting:
             self.waiting.remove(claim)
             return True
-        before = len(self.alone)
-        self.alone = deque(each for each in self.alone if each[0] != claim)
-        return len(self.alone) < before
+        before = len(self.need_own_child)
+        self.need_own_child = deque(each for each in self.need_own_child if each[0] != claim)
+        return len(self.need_own_child) < before
 
-    def taken_back(self) -> list[Claim]:
+    def take_back_all(self) -> list[Claim]:
         """All that waits; it does not any more."""
-        claims = [*self.waiting, *(claim for claim, _ in self.alone)]
+        claims = [*self.waiting, *(claim for claim, _ in self.need_own_child)]
         self.waiting.clear()
-        self.alone.clear()
+        self.need_own_child.clear()
         return claims
 
     def take(self, claims: Sequence[Claim]) -> None:
@@ -104,60 +104,60 @@ class ChildPool:
         for claim in claims:
             if "\n" in claim.spec:  # which can only stand between the words of its JSON
                 claim = claim._replace(spec=claim.spec.replace("\n", " "))
-            brings = claim.spec.startswith("{") and any(word in claim.spec for word in _OWN_CHILD_FIELDS)
-            if brings or not self.making.is_one_for_all:
-                own = self._own(claim)
+            needs_own = claim.spec.startswith("{") and any(word in claim.spec for word in _OWN_CHILD_FIELDS)
+            if needs_own or not self.config.has_one_policy:
+                own = self._own_config(claim)
                 if own is not None:
-                    self.alone.append((claim, own))
+                    self.need_own_child.append((claim, own))
                     continue
             self.waiting.append(claim)
 
-    def _own(self, claim: Claim) -> OwnChildConfig | None:
+    def _own_config(self, claim: Claim) -> OwnChildConfig | None:
         try:
             spec = parse_spec(claim.spec, claim.lane)
         except Exception:  # noqa: BLE001 - the child that it goes to says what is wrong with it
             return None
         caps = spec.caps.model_dump(exclude_none=True) if spec.caps is not None else {}
-        return self.making.own(claim.lane, caps, spec.env, spec.cwd)
+        return self.config.own(claim.lane, caps, spec.env, spec.cwd)
 
-    def spread(self) -> None:
+    def distribute(self) -> None:
         """Send out what waits, as far as there is room."""
-        if not self.waiting or (self.alone and not self._hands.seats_free()):
+        if not self.waiting or (self.need_own_child and not self._slots.child_slots_free()):
             return  # what wants a child of its own gets the slot of the next that has nothing to do
-        if self.awaited:
-            self._spread_apart()
+        if self.async_paths:
+            self._distribute_async()
         while self.waiting:
-            open_ = self._open()
-            if not open_:
+            available = self._available()
+            if not available:
                 return
-            share = -(-len(self.waiting) // len(open_))
-            for child in open_:
-                self._send(child, min(share, self._room(child)))
+            share = -(-len(self.waiting) // len(available))
+            for child in available:
+                self._send(child, min(share, self._child_room(child)))
 
-    def _spread_apart(self) -> None:
+    def _distribute_async(self) -> None:
         """Asynchronous calls go where others are awaited; only what has no place there may go anywhere."""
-        host = next((child for child in self._open() if child.asynchronous), None)
-        mine = [claim for claim in self.waiting if _get_function_path(claim.spec) in self.awaited]
-        if host is not None and mine:
-            these = mine[: self._room(host)]
-            gone = set(these)
-            rest = [claim for claim in self.waiting if claim not in gone]
+        host = next((child for child in self._available() if child.asynchronous), None)
+        async_claims = [claim for claim in self.waiting if _get_function_path(claim.spec) in self.async_paths]
+        if host is not None and async_claims:
+            sent = async_claims[: self._child_room(host)]
+            removed = set(sent)
+            rest = [claim for claim in self.waiting if claim not in removed]
             self.waiting.clear()
             self.waiting.extend(rest)
-            host.send(these)
+            host.send(sent)
 
-    def _open(self) -> list[ChildProcess]:
+    def _available(self) -> list[ChildProcess]:
         """Those that can take calls now: first those that have least to do."""
-        found = [child for child in self._shared() if self._room(child) > 0]
+        found = [child for child in self._shared() if self._child_room(child) > 0]
         found.sort(key=lambda child: (bool(child.asynchronous), len(child.calls)))
-        return [child for child in found if self._has_seat(child)]
+        return [child for child in found if self._has_slot(child)]
 
-    def _has_seat(self, child: ChildProcess) -> bool:
-        if child in self._seated:
-            self._seated[child] = 0
-        elif not self._hands.seat():
+    def _has_slot(self, child: ChildProcess) -> bool:
+        if child in self._slot_idle_ms:
+            self._slot_idle_ms[child] = 0
+        elif not self._slots.take_child_slot():
             return False
-        self._seated[child] = 0
+        self._slot_idle_ms[child] = 0
         return True
 
     def _send(self, child: ChildProcess, number: int) -> None:
@@ -167,64 +167,64 @@ class ChildPool:
 
     def start(self) -> ChildProcess | None:
         """Start what is missing: a child for a run that wants it alone, or one more for all."""
-        if self.alone and self._hands.seat():
-            claim, own = self.alone.popleft()
-            child = self._begun(own, claim)
+        if self.need_own_child and self._slots.take_child_slot():
+            claim, own = self.need_own_child.popleft()
+            child = self._create(own, claim)
             child.send([claim])
             return child
-        if self.waiting and self.can_start() and self._hands.seats_free() and not self._open():
-            return self._begun(None, self.waiting[0], seated=False)
+        if self.waiting and self.can_start() and self._slots.child_slots_free() and not self._available():
+            return self._create(None, self.waiting[0], with_slot=False)
         return None
 
     def replace(self, child: ChildProcess) -> ChildProcess | None:
         """One is about to end: another takes its place before it does."""
         child.retiring = True
-        return self._begun(None, None, seated=False) if len(list(self._shared())) < self._most() else None
+        return self._create(None, None, with_slot=False) if len(list(self._shared())) < self._children_max() else None
 
-    def _begun(self, own: OwnChildConfig | None, claim: Claim | None, *, seated: bool = True) -> ChildProcess:
+    def _create(self, own: OwnChildConfig | None, claim: Claim | None, *, with_slot: bool = True) -> ChildProcess:
         try:
-            child = ChildProcess(self.making, own)
+            child = ChildProcess(self.config, own)
         except OSError as error:
-            if seated:
-                self._hands.unseat()
+            if with_slot:
+                self._slots.free_child_slot()
             raise ChildNotStarted(claim, f"A child of the worker cannot be started: {error}.") from error
         self.all.append(child)
-        if seated:
-            self._seated[child] = 0
+        if with_slot:
+            self._slot_idle_ms[child] = 0
         return child
 
-    def gone(self, child: ChildProcess) -> None:
+    def remove(self, child: ChildProcess) -> None:
         """It has ended."""
         self.all.remove(child)
-        if child in self._seated:
-            self._unseat(child, monotonic_ms())
+        if child in self._slot_idle_ms:
+            self._free_slot(child, monotonic_ms())
 
-    def _unseat(self, child: ChildProcess, now: int) -> None:
-        del self._seated[child]
-        self._hands.unseat(keep=self.turns.is_due(now))
-        self.turns.look(self._seated, now)
+    def _free_slot(self, child: ChildProcess, now: int) -> None:
+        del self._slot_idle_ms[child]
+        self._slots.free_child_slot(reserve=self.slot_sharing.is_due(now))
+        self.slot_sharing.update(self._slot_idle_ms, now)
 
-    def take_turns(self, now: int) -> None:
+    def share_slots(self, now: int) -> None:
         """Give up a slot for a run of another kind, if it is time for that."""
-        self.turns.look(self._seated, now)
-        idle = next((child for child in self._seated if child.idle), None)
-        if idle is not None and self.turns.is_due(now):
-            self._unseat(idle, now)
+        self.slot_sharing.update(self._slot_idle_ms, now)
+        idle = next((child for child in self._slot_idle_ms if child.idle), None)
+        if idle is not None and self.slot_sharing.is_due(now):
+            self._free_slot(idle, now)
 
-    def lingering(self) -> bool:
+    def free_idle_slots(self) -> bool:
         """Give back the slots of those that have had nothing to do for a while; whether some are still to be."""
-        now, still = monotonic_ms(), False
-        for child, since in list(self._seated.items()):
+        now, some_linger = monotonic_ms(), False
+        for child, since in list(self._slot_idle_ms.items()):
             if not child.idle:
-                self._seated[child] = 0
-            elif not since and not self.alone:
-                self._seated[child] = now
-                still = True
-            elif now - since < SLOT_LINGER_MS and not self.alone:
-                still = True
+                self._slot_idle_ms[child] = 0
+            elif not since and not self.need_own_child:
+                self._slot_idle_ms[child] = now
+                some_linger = True
+            elif now - since < SLOT_LINGER_MS and not self.need_own_child:
+                some_linger = True
             else:
-                self._unseat(child, now)
-        return still
+                self._free_slot(child, now)
+        return some_linger
 
 
 class ChildNotStarted(Exception):

@@ -59,26 +59,26 @@ LEAVE_TIMEOUT_MS = 5_000
 class ChildProcess:
     """See above."""
 
-    def __init__(self, making: ChildConfig, own: OwnChildConfig | None = None) -> None:
-        self.making, self.own = making, own
+    def __init__(self, config: ChildConfig, own: OwnChildConfig | None = None) -> None:
+        self.config, self.own = config, own
         self.calls: dict[CallKey, int] = {}
         """What was sent and has not been answered, in order, each with its number."""
         self.asynchronous: set[CallKey] = set()
         self.started: set[CallKey] = set()
         """The server knows, or is being told, that these have begun."""
-        self.next = 1
+        self.next_number = 1
         self.sent = 0
         self.window = 1.0
-        self.each_ms = 0.0
+        self.call_ms = 0.0
         """How long a call takes, as a moving average."""
-        self.withdrawing = self.retiring = self.left = self.killed = self.hung_up = False
-        self.settled_ms = self.leave_ms = 0
+        self.withdrawing = self.retiring = self.is_leaving = self.killed = self.hung_up = False
+        self.withdrawn_at_ms = self.leave_ms = 0
         """When it is known what it will not begin, and by when it should have ended."""
-        self.seen, self.seen_ms, self.looked_ms = 0, monotonic_ms(), 0
+        self.current, self.current_since_ms, self.checked_ms = 0, monotonic_ms(), 0
         """The call that it was at, since when that has been so, and when its calls were looked at last."""
-        self.suspects: set[CallKey] = set()
+        self.begun_before: set[CallKey] = set()
         """What had begun by then."""
-        self._since_ms = 0
+        self._answered_ms = 0
         self.unsent = bytearray()
         """What the socket had no room for."""
         self._frames = protocol.FrameDecoder(protocol.RECORD_HEADER)
@@ -87,49 +87,49 @@ class ChildProcess:
     # ---- its life
 
     def _start(self) -> None:
-        self.cookie = f"{self.making.namespace}/functions/{new_nonce()}"
-        keeper = process_tree.get_process_name(os.getpid())
+        self.cookie = f"{self.config.namespace}/functions/{new_nonce()}"
+        starter = process_tree.get_process_name(os.getpid())
         caps = dict(self.own.caps) if self.own else {}
-        memory_bytes = caps.pop("memory_bytes", None) or self.making.memory_bytes
-        groups = self.making.cgroups if memory_bytes else None
-        self.leaf = groups.leaf(self.cookie, keeper, memory_bytes) if groups else None
-        bounded = self.leaf is not None and groups is not None and groups.memory
+        memory_bytes = caps.pop("memory_bytes", None) or self.config.memory_bytes
+        cgroups = self.config.cgroups if memory_bytes else None
+        self.leaf = cgroups.leaf(self.cookie, starter, memory_bytes) if cgroups else None
+        bounded = self.leaf is not None and cgroups is not None and cgroups.memory
         if memory_bytes and not bounded:
             caps["memory_bytes"] = memory_bytes
         ours, theirs = socket.socketpair()
-        board = create_memory()
+        memory = create_memory()
         errors, write = os.pipe()
         url = (
-            _open_text_pipe(self.making.url)
-            if (self.own.knows_server if self.own else self.making.shares_server)
+            _open_text_pipe(self.config.url)
+            if (self.own.knows_server if self.own else self.config.shares_server)
             else -1
         )
-        told = {
+        launch = {
             "socket": theirs.fileno(),
-            "board": board,
+            "board": memory,
             "keeper": os.getpid(),
-            "async_calls": self.making.async_calls,
-            "rss_bytes": self.making.rss_bytes,
+            "async_calls": self.config.async_calls,
+            "rss_bytes": self.config.rss_bytes,
             "caps": caps,
-            "functions": self.making.functions,
+            "functions": self.config.functions,
             "url": url,
         }
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agentq.worker.functions.child_runtime.main", json.dumps(told)],
+                [sys.executable, "-m", "agentq.worker.functions.child_runtime.main", json.dumps(launch)],
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 stderr=write,
                 env={
-                    **self.making.variables(self.own),
+                    **self.config.variables(self.own),
                     process_tree.COOKIE_VARIABLE: self.cookie,
-                    process_tree.STARTER_VARIABLE: keeper,
+                    process_tree.STARTER_VARIABLE: starter,
                 },
                 cwd=self.own.cwd if self.own else None,
                 start_new_session=True,
-                pass_fds=(theirs.fileno(), board, *([url] if url >= 0 else [])),
+                pass_fds=(theirs.fileno(), memory, *([url] if url >= 0 else [])),
             )
-            self.board = SharedMemory(board)
+            self.memory = SharedMemory(memory)
         except BaseException:
             ours.close()
             os.close(errors)
@@ -138,15 +138,15 @@ class ChildProcess:
             raise
         finally:
             theirs.close()
-            for end in (board, write, *([url] if url >= 0 else [])):
+            for end in (memory, write, *([url] if url >= 0 else [])):
                 os.close(end)
         self.pid, self.socket = self.process.pid, ours
         ours.setblocking(False)
         self.errors = ChildStderr(errors)
         self.kills_before = procfs.count_oom_kills()
-        self._be_known()
+        self._register_root()
 
-    def _be_known(self) -> None:
+    def _register_root(self) -> None:
         """It is the root of a tree, so that nobody takes it for an orphan."""
         root = procfs.read_stat(self.pid) or procfs.ProcessStat(self.pid, os.getpid(), self.pid, self.pid, 0, True)
         root_processes[self.pid] = root.began
@@ -154,9 +154,9 @@ class ChildProcess:
         if self.leaf is not None:
             self.leaf.add(self.pid)
         try:
-            self.end = pidfd.open_pidfd(self.pid)
+            self.pidfd = pidfd.open_pidfd(self.pid)
         except OSError:
-            self.end = -1
+            self.pidfd = -1
 
     def kill(self) -> None:
         """With all that is in its group."""
@@ -173,9 +173,9 @@ class ChildProcess:
 
     def close(self) -> None:
         self.socket.close()
-        self.board.close()
-        if self.end >= 0:
-            os.close(self.end)
+        self.memory.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
 
     # ---- what it is told
 
@@ -186,39 +186,39 @@ class ChildProcess:
     @property
     def proven(self) -> bool:
         """It has begun something, so it can."""
-        return bool(self.board.numbers[CURRENT_CALL])
+        return bool(self.memory.numbers[CURRENT_CALL])
 
     def room(self) -> int:
         """How many more calls it may be sent now."""
         if self.withdrawing or self.retiring:
             return 0
-        room = self.making.async_calls - len(self.calls) if self.asynchronous else int(self.window) - len(self.calls)
-        most = 1 if self.own is not None else self.making.calls_most
-        return max(0, room if most is None else min(room, most - self.sent))
+        room = self.config.async_calls - len(self.calls) if self.asynchronous else int(self.window) - len(self.calls)
+        calls_max = 1 if self.own is not None else self.config.calls_max
+        return max(0, room if calls_max is None else min(room, calls_max - self.sent))
 
     def send(self, claims: Sequence[Claim]) -> None:
         if not self.calls:
-            self._since_ms = self.seen_ms = monotonic_ms()
-        first = self.next
-        self.next += len(claims)
+            self._answered_ms = self.current_since_ms = monotonic_ms()
+        first = self.next_number
+        self.next_number += len(claims)
         self.sent += len(claims)
         self.calls.update(zip([claim[:2] for claim in claims], count(first)))
         self._write(protocol.encode_frame(protocol.CALLS, str(first), *chain.from_iterable(claims)))
 
-    def tell(self, *lines: str) -> None:
+    def send_lines(self, *lines: str) -> None:
         self._write(protocol.encode_frame(*lines))
 
     def leave(self, now: int) -> None:
         """It has nothing to do any more."""
-        self.left, self.leave_ms = True, now + LEAVE_TIMEOUT_MS
-        self.tell(protocol.LEAVE)
+        self.is_leaving, self.leave_ms = True, now + LEAVE_TIMEOUT_MS
+        self.send_lines(protocol.LEAVE)
 
-    def strike(self, key: CallKey, why: int) -> None:
+    def interrupt(self, key: CallKey, why: int) -> None:
         """Raise an exception in a call that has begun."""
         number = self.calls[key]
-        self.board.numbers[INTERRUPT_REASON] = why
-        self.board.numbers[INTERRUPTED_CALL] = number
-        self.tell(protocol.STOP, str(number), str(why))
+        self.memory.numbers[INTERRUPT_REASON] = why
+        self.memory.numbers[INTERRUPTED_CALL] = number
+        self.send_lines(protocol.STOP, str(number), str(why))
         with suppress(ProcessLookupError):
             os.kill(self.pid, protocol.INTERRUPT_SIGNAL)
 
@@ -235,83 +235,83 @@ class ChildProcess:
         if sent < len(frame):
             self.unsent += frame[sent:]
 
-    def write_on(self) -> None:
+    def write_unsent(self) -> None:
         """It can take more."""
         with suppress(OSError):
             sent = self.socket.send(self.unsent[:READ_BYTES])
             del self.unsent[:sent]
 
     @property
-    def awaits(self) -> int:
+    def poll_events(self) -> int:
         """What to poll its socket for."""
         return select.POLLIN | (select.POLLOUT if self.unsent else 0)
 
     # ---- what it says
 
-    def heard(self) -> tuple[list[str], bool]:
+    def read(self) -> tuple[list[str], bool]:
         """The lines of what it has said since the last time, and whether it is still there.
 
         First the socket, then the ring up to where it was written before that: so a record never overtakes another.
         """
-        head, pieces, there = self.board.settled_head(), list[bytes](), True
+        head, pieces, open_ = self.memory.settled_head(), list[bytes](), True
         try:
             while piece := self.socket.recv(READ_BYTES):
-                for (upto, _), body in self._frames.fed(piece):
-                    pieces += (self.board.take(upto), body)
+                for (upto, _), body in self._frames.decode(piece):
+                    pieces += (self.memory.take(upto), body)
                 if len(piece) < READ_BYTES:
                     break
-            there = bool(piece)
+            open_ = bool(piece)
         except BlockingIOError:
             pass  # that was all
         except OSError:
-            there = False
-        pieces.append(self.board.take(head))
+            open_ = False
+        pieces.append(self.memory.take(head))
         lines = _split_last_lines(pieces)
         if len(lines) % protocol.RECORD_LINES:
             raise SharedMemoryCorrupt()
-        return lines, there
+        return lines, open_
 
-    def last_words(self) -> list[str]:
+    def read_rest(self) -> list[str]:
         """What it has left in the ring. It is dead."""
         return _split_last_lines(
-            [self.board.take(self.board.settled_head()), self.board.take(self.board.settled_head())]
+            [self.memory.take(self.memory.settled_head()), self.memory.take(self.memory.settled_head())]
         )
 
-    def answered(self, number: int) -> None:
+    def adjust_window(self, number: int) -> None:
         """So many calls have ended: how many may wait is judged anew, and at most doubles."""
         now = monotonic_ms()
-        if not self.each_ms and number == self.sent:
+        if not self.call_ms and number == self.sent:
             # What was sent first has waited for the start of the child.
-            self._since_ms, self.window = now, 2.0
+            self._answered_ms, self.window = now, 2.0
             return
-        each = max(now - self._since_ms, 0.02) / number
-        self.each_ms = each if not self.each_ms else 0.7 * self.each_ms + 0.3 * each
-        self._since_ms = now
-        self.window = max(1.0, min(2 * self.window, QUEUED_WORK_MS / self.each_ms, QUEUED_CALLS_MAX))
+        call_ms = max(now - self._answered_ms, 0.02) / number
+        self.call_ms = call_ms if not self.call_ms else 0.7 * self.call_ms + 0.3 * call_ms
+        self._answered_ms = now
+        self.window = max(1.0, min(2 * self.window, QUEUED_WORK_MS / self.call_ms, QUEUED_CALLS_MAX))
 
     # ---- what has begun, and what has not
 
     def begun(self) -> list[CallKey]:
-        current = self.board.numbers[CURRENT_CALL]
+        current = self.memory.numbers[CURRENT_CALL]
         return [key for key, number in self.calls.items() if number <= current]
 
     def has_begun(self, key: CallKey) -> bool:
-        return self.calls[key] <= self.board.numbers[CURRENT_CALL]
+        return self.calls[key] <= self.memory.numbers[CURRENT_CALL]
 
-    def waiting(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether something has not begun."""
-        return bool(self.calls) and self.calls[next(reversed(self.calls))] > self.board.numbers[CURRENT_CALL]
+        return bool(self.calls) and self.calls[next(reversed(self.calls))] > self.memory.numbers[CURRENT_CALL]
 
     def withdraw(self) -> None:
         """Begin to take back what has not begun; `withdrawn` says, a moment later, what that is."""
-        numbers = self.board.numbers
-        numbers[WITHDRAWN_TO] = self.next
+        numbers = self.memory.numbers
+        numbers[WITHDRAWN_TO] = self.next_number
         numbers[WITHDRAWN_FROM] = numbers[CURRENT_CALL] + 1
-        self.withdrawing, self.settled_ms = True, monotonic_ms() + SETTLE_MS
+        self.withdrawing, self.withdrawn_at_ms = True, monotonic_ms() + SETTLE_MS
 
-    def withdrawn(self) -> list[CallKey]:
+    def take_withdrawn(self) -> list[CallKey]:
         """What it will never begin. It may refuse one more, which it was about to begin."""
-        current = self.board.numbers[CURRENT_CALL]
+        current = self.memory.numbers[CURRENT_CALL]
         keys = [key for key, number in self.calls.items() if number > current]
         for key in keys:
             del self.calls[key]
@@ -333,17 +333,17 @@ class ChildStderr:
 
     def __init__(self, end: int) -> None:
         self._end = end
-        self._last = b""
+        self._tail = b""
         self.ended = threading.Event()
-        threading.Thread(target=self._pass_on, name="agentq-child-errors", daemon=True).start()
+        threading.Thread(target=self._forward, name="agentq-child-errors", daemon=True).start()
 
     def tail(self) -> str:
-        return self._last.decode(errors="replace")
+        return self._tail.decode(errors="replace")
 
-    def _pass_on(self) -> None:
+    def _forward(self) -> None:
         with open(self._end, "rb", buffering=0) as errors:
             while piece := errors.read(READ_BYTES):
-                self._last = (self._last + piece)[-TAIL_CHARACTERS:]
+                self._tail = (self._tail + piece)[-TAIL_CHARACTERS:]
                 with suppress(OSError):
                     os.write(2, piece)
         self.ended.set()

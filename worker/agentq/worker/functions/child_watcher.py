@@ -14,16 +14,18 @@ import select
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import TryLater, Unreachable
-from agentq.worker.functions.child_process import ChildProcess
+from agentq.coordinator.runs.verbs import Claim
+from agentq.worker.functions.call_stops import CallStops
+from agentq.worker.functions.child_pool import ChildPool
+from agentq.worker.functions.child_process import CallKey, ChildProcess
+from agentq.worker.functions.exchange import FunctionExchange
+from agentq.worker.functions.reply_handler import ReplyHandler
 from agentq.worker.functions.shared_memory import CURRENT_CALL, RING_HEAD, RING_TAIL, SharedMemoryCorrupt
 from agentq.worker.reporting.report_sender import AttemptReport
-
-if TYPE_CHECKING:
-    from agentq.worker.functions.engine import FunctionEngine
 
 T = TypeVar("T")
 
@@ -35,23 +37,52 @@ BUSY_CALL_MS = 50
 RETRY_MS = 1_000
 
 
-class ChildWatcher:
-    """See above."""
+class WatchedEngine(Protocol):
+    """What the thread watches, and what it calls when something happens; `FunctionEngine` is one."""
 
-    def __init__(self, engine: FunctionEngine, lock: threading.RLock) -> None:
+    children: ChildPool
+    exchange: FunctionExchange
+    replies: ReplyHandler
+    stops: CallStops
+
+    def call_room(self) -> int: ...
+
+    def request_calls(self) -> None: ...
+
+    def find_claim(self, key: CallKey) -> Claim | None: ...
+
+    def send_report(self, report: AttemptReport) -> None: ...
+
+    def on_withdrawn(self, child: ChildProcess) -> None: ...
+
+    def on_child_ended(self, child: ChildProcess) -> None: ...
+
+    def on_watcher_failed(self, error: Exception) -> None: ...
+
+    def maintain_children(self, now: int) -> bool: ...
+
+    def release_unplaced(self) -> None: ...
+
+    def check_idle(self) -> None: ...
+
+
+class ChildWatcher:
+    """Polls the children and calls the engine."""
+
+    def __init__(self, engine: WatchedEngine, lock: threading.RLock) -> None:
         self._engine = engine
         self._lock = lock
-        self._bell, self._rope = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._rope, False)
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
         self._poll = select.poll()
-        self._poll.register(self._bell, select.POLLIN)
+        self._poll.register(self._wake_reader, select.POLLIN)
         self._polled: dict[int, tuple[ChildProcess, int]] = {}
         """By descriptor: whose it is, and what is awaited of it."""
-        self._waiting_ms: int | None = None
+        self._waiting_since_ms: int | None = None
         """Since when something has waited for a place."""
         self._asleep = False
-        self.deaf = False
+        self.ignores_children = False
         """Whether it does not listen to children, as too much waits for the server."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentq-functions", daemon=True)
@@ -63,13 +94,13 @@ class ChildWatcher:
         """Have it look now, unless it is about to anyway."""
         if self._asleep and threading.current_thread() is not self._thread:
             try:
-                os.write(self._rope, b"!")
+                os.write(self._wake_writer, b"!")
             except BlockingIOError:
                 return  # it has been called often enough
 
     def withdraw(self, child: ChildProcess) -> None:
         """Take back what a child has not begun, in a moment."""
-        if not child.withdrawing and child.waiting():
+        if not child.withdrawing and child.has_waiting():
             child.withdraw()
             self.wake()
 
@@ -78,10 +109,10 @@ class ChildWatcher:
         self._closed.set()
         self.wake()
         self._thread.join()
-        os.close(self._bell)
-        os.close(self._rope)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
 
-    def patiently(self, ask: Callable[[], T]) -> T | None:
+    def ask_until_answered(self, ask: Callable[[], T]) -> T | None:
         """Ask the server until it answers, or it is over."""
         while not self._closed.is_set():
             try:
@@ -95,7 +126,7 @@ class ChildWatcher:
             self._watch()
         except Exception as error:  # noqa: BLE001 - without this thread, nothing goes on
             traceback.print_exc()
-            self._engine.broken(error)
+            self._engine.on_watcher_failed(error)
 
     def _watch(self) -> None:
         children = self._engine.children.all
@@ -103,66 +134,66 @@ class ChildWatcher:
             with self._lock:
                 # Whoever changes something from here on finds us asleep, and wakes us.
                 self._asleep = True
-                timeout_ms = self._round(monotonic_ms())
+                timeout_ms = self._tick(monotonic_ms())
                 self._register()
             events = self._poll.poll(timeout_ms)
             self._asleep = False
             for end, event in events:
-                if end == self._bell:
-                    os.read(self._bell, 4096)
+                if end == self._wake_reader:
+                    os.read(self._wake_reader, 4096)
                     continue
                 child, _ = self._polled.get(end, (None, 0))
                 if child is not None:
                     with self._lock:
-                        self._heed(child, end, event)
+                        self._on_event(child, end, event)
 
-    def _heed(self, child: ChildProcess, end: int, event: int) -> None:
-        if end == child.end:
-            self._listen(child)
-            self._bury(child)
+    def _on_event(self, child: ChildProcess, end: int, event: int) -> None:
+        if end == child.pidfd:
+            self._read_child(child)
+            self._on_child_ended(child)
             return
         if event & select.POLLOUT:
-            child.write_on()
-        if event & ~select.POLLOUT and not self._listen(child):
+            child.write_unsent()
+        if event & ~select.POLLOUT and not self._read_child(child):
             # It is ending, or has closed what it needs to go on.
-            if child.calls or child.end < 0:
+            if child.calls or child.pidfd < 0:
                 child.process.kill()
-                self._bury(child)
+                self._on_child_ended(child)
             else:
                 self._poll.unregister(end)
                 child.hung_up = True
 
-    def _listen(self, child: ChildProcess) -> bool:
+    def _read_child(self, child: ChildProcess) -> bool:
         """Take in what it has said; whether it is still there."""
         try:
-            lines, there = child.heard()
+            lines, open_ = child.read()
         except SharedMemoryCorrupt:
             return False
         if lines:
-            self._engine.hearing.hear(child, lines)
-        return there
+            self._engine.replies.handle(child, lines)
+        return open_
 
-    def _bury(self, child: ChildProcess) -> None:
-        for end in (child.socket.fileno(), child.end):
-            if self._polled.pop(end, None) is not None and not (child.hung_up and end != child.end):
+    def _on_child_ended(self, child: ChildProcess) -> None:
+        for end in (child.socket.fileno(), child.pidfd):
+            if self._polled.pop(end, None) is not None and not (child.hung_up and end != child.pidfd):
                 self._poll.unregister(end)
         child.process.wait()
-        lines = child.last_words()
+        lines = child.read_rest()
         if lines:
-            self._engine.hearing.hear(child, lines)
-        self._engine.died(child)
+            self._engine.replies.handle(child, lines)
+        self._engine.on_child_ended(child)
 
     def _register(self) -> None:
         """Poll for what is to be heard now."""
-        self.deaf = self._engine.exchange.is_full
+        self.ignores_children = self._engine.exchange.is_full
         # Once more: whoever has made room before it could see that we are deaf wakes nobody.
-        self.deaf = full = self.deaf and self._engine.exchange.is_full
+        self.ignores_children = full = self.ignores_children and self._engine.exchange.is_full
         for child in self._engine.children.all:
-            wanted = child.awaits & (~select.POLLIN if full else ~0)
-            for end, events in ((child.socket.fileno(), wanted), (child.end, select.POLLIN)):
+            wanted = child.poll_events & (~select.POLLIN if full else ~0)
+            for end, events in ((child.socket.fileno(), wanted), (child.pidfd, select.POLLIN)):
                 if (
                     end >= 0
-                    and not (child.hung_up and end != child.end)
+                    and not (child.hung_up and end != child.pidfd)
                     and self._polled.get(end, (None, -1))[1] != events
                 ):
                     self._poll.register(end, events)
@@ -170,81 +201,81 @@ class ChildWatcher:
 
     # ---- every few milliseconds
 
-    def _round(self, now: int) -> int | None:
+    def _tick(self, now: int) -> int | None:
         """Do all that is due; for how long there will be nothing, if nobody says anything."""
         engine = self._engine
         for child in list(engine.children.all):
-            self._look_at(child, now)
-        engine.stops.act(now)
-        engine.children.take_turns(now)
-        waits = engine.keep(now)
-        times = [self._look_due_ms(child, now) for child in engine.children.all]
-        times.append(engine.children.turns.due_ms(now))
+            self._check_child(child, now)
+        engine.stops.run_due(now)
+        engine.children.share_slots(now)
+        waits = engine.maintain_children(now)
+        times = [self._next_check_ms(child, now) for child in engine.children.all]
+        times.append(engine.children.slot_sharing.due_ms(now))
         if waits:
-            if self._waiting_ms is None:
-                self._waiting_ms = now
-            elif now - self._waiting_ms >= BUSY_CALL_MS and not engine.children.starting:
-                engine.give_back()
+            if self._waiting_since_ms is None:
+                self._waiting_since_ms = now
+            elif now - self._waiting_since_ms >= BUSY_CALL_MS and not engine.children.is_starting:
+                engine.release_unplaced()
             times.append(WATCH_TICK_MS)
         else:
-            self._waiting_ms = None
-        if engine.children.lingering():
+            self._waiting_since_ms = None
+        if engine.children.free_idle_slots():
             times.append(WATCH_TICK_MS)
         due_ms = engine.stops.due_ms()
         if due_ms is not None:
             times.append(max(1, due_ms - now))
         if self._closed.is_set():
             for child in engine.children.all:
-                self._send_away(child, now)
-        self._tell_of_room()
-        engine.look()
+                self._dismiss(child, now)
+        self._request_calls()
+        engine.check_idle()
         return min((time for time in times if time is not None), default=None)
 
-    def _look_at(self, child: ChildProcess, now: int) -> None:
-        if child.left and now >= child.leave_ms:
+    def _check_child(self, child: ChildProcess, now: int) -> None:
+        if child.is_leaving and now >= child.leave_ms:
             child.kill()
-        if child.withdrawing and now >= child.settled_ms:
-            self._engine.withdrawn(child)
+        if child.withdrawing and now >= child.withdrawn_at_ms:
+            self._engine.on_withdrawn(child)
         if child.idle:
             return
-        numbers = child.board.numbers
+        numbers = child.memory.numbers
         if numbers[RING_HEAD] != numbers[RING_TAIL] and not self._engine.exchange.is_full:
-            self._listen(child)
+            self._read_child(child)
         current = numbers[CURRENT_CALL]
-        if current != child.seen:
-            child.seen, child.seen_ms = current, now
-        if current and now - child.seen_ms >= BUSY_CALL_MS:
+        if current != child.current:
+            child.current, child.current_since_ms = current, now
+        if current and now - child.current_since_ms >= BUSY_CALL_MS:
             self.withdraw(child)
-        if now - child.looked_ms >= LONG_CALL_MS:
-            self._say_what_has_begun(child, now)
+        if now - child.checked_ms >= LONG_CALL_MS:
+            self._report_started(child, now)
 
-    def _look_due_ms(self, child: ChildProcess, now: int) -> int | None:
+    def _next_check_ms(self, child: ChildProcess, now: int) -> int | None:
         """When it has to be looked at again, though it says nothing; never while all in it is known to be long."""
-        if child.left:
+        if child.is_leaving:
             return max(1, child.leave_ms - now)
         if child.withdrawing:
             return 1
-        numbers = child.board.numbers
+        numbers = child.memory.numbers
         if child.idle or (len(child.started) == len(child.calls) and numbers[RING_HEAD] == numbers[RING_TAIL]):
             return None
         return WATCH_TICK_MS if numbers[CURRENT_CALL] else LONG_CALL_MS
 
-    def _say_what_has_begun(self, child: ChildProcess, now: int) -> None:
-        child.looked_ms = now
+    def _report_started(self, child: ChildProcess, now: int) -> None:
+        child.checked_ms = now
         begun = set(child.begun())
-        for key in (begun & child.suspects) - child.started:
-            claim = self._engine.held(key)
+        for key in (begun & child.begun_before) - child.started:
+            claim = self._engine.find_claim(key)
             if claim is not None:
-                self._engine.say(AttemptReport("start", claim))
+                self._engine.send_report(AttemptReport("start", claim))
             child.started.add(key)
-        child.suspects = begun
+        child.begun_before = begun
 
-    def _send_away(self, child: ChildProcess, now: int) -> None:
-        if child.idle and not child.left:
+    def _dismiss(self, child: ChildProcess, now: int) -> None:
+        if child.idle and not child.is_leaving:
             child.leave(now)
         elif not child.idle:
             child.kill()
 
-    def _tell_of_room(self) -> None:
-        if self._engine.wanted() > 0:
-            self._engine.room()
+    def _request_calls(self) -> None:
+        if self._engine.call_room() > 0:
+            self._engine.request_calls()

@@ -37,33 +37,33 @@ class FunctionExchange:
     def __init__(
         self,
         lease: WorkerLease,
-        wanted: Callable[[], int],
-        heard: Callable[[Sequence[FunctionOutcome], Sequence[AgentqError | None], Sequence[Claim]], None],
-        hungry: Callable[[], None],
-        failed: Callable[[AgentqError], None],
+        call_room: Callable[[], int],
+        on_exchanged: Callable[[Sequence[FunctionOutcome], Sequence[AgentqError | None], Sequence[Claim]], None],
+        on_paused: Callable[[], None],
+        on_failure: Callable[[AgentqError], None],
         *,
         kept_bytes: int = PENDING_BYTES_MAX,
     ) -> None:
         self._lease = lease
-        self._wanted = wanted
-        self._heard = heard
-        self._on_hungry = hungry
-        self._failed = failed
-        self._kept_bytes = kept_bytes
+        self._call_room = call_room
+        self._on_exchanged = on_exchanged
+        self._on_paused = on_paused
+        self._on_failure = on_failure
+        self._pending_bytes_max = kept_bytes
         self._ended: deque[FunctionOutcome] = deque()
         self._sending: list[list[FunctionOutcome]] = [[] for _ in range(EXCHANGES_IN_FLIGHT)]
         """What each thread is telling the server."""
         self._bytes = 0
-        self._asked = 0
+        self._requested = 0
         """How many more are asked for, until they are in the engine's hands."""
-        self._asking = threading.Lock()
-        self._telling = 0
+        self._request_lock = threading.Lock()
+        self._busy_threads = 0
         """Threads that are speaking to the server."""
         self._changed = threading.Condition()
         self._closed = False
         self._pause = threading.Event()
-        self._look = False
-        self.hungry = True
+        self._claim_due = False
+        self.is_paused = True
         """Whether it leaves claiming to others."""
         self._threads = [
             threading.Thread(target=self._run, args=(way,), name=f"agentq-exchange-{way}", daemon=True)
@@ -74,7 +74,7 @@ class FunctionExchange:
         for thread in self._threads:
             thread.start()
 
-    def tell(self, ended: Sequence[FunctionOutcome]) -> None:
+    def report(self, ended: Sequence[FunctionOutcome]) -> None:
         size = sum(len(each.outcome) for each in ended)
         with self._changed:
             self._ended.extend(ended)
@@ -84,19 +84,19 @@ class FunctionExchange:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that nothing more should come."""
-        return self._bytes > self._kept_bytes
+        return self._bytes > self._pending_bytes_max
 
-    def feed(self) -> None:
+    def resume(self) -> None:
         """There is more where the last calls came from."""
         with self._changed:
-            self.hungry = False
-            self._look = True
+            self.is_paused = False
+            self._claim_due = True
             self._changed.notify()
 
     @property
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether it waits for something to tell."""
-        return not self._telling and not self._ended
+        return not self._busy_threads and not self._ended
 
     def close(self, patience_ms: int) -> bool:
         """Tell what is left, and end; false if the server did not hear it all in time."""
@@ -108,7 +108,7 @@ class FunctionExchange:
             thread.join(max(0, until - monotonic_ms()) / 1000)
         return not self._ended and not any(thread.is_alive() for thread in self._threads)
 
-    def left(self) -> list[AttemptReport]:
+    def unsent(self) -> list[AttemptReport]:
         """How calls ended of which the server has not been told, once this is closed."""
         with self._changed:
             return [build_report(*end) for ended in (*self._sending, self._ended) for end in ended]
@@ -116,19 +116,19 @@ class FunctionExchange:
     def _run(self, way: int) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ended or self._look or self._closed)
+                self._changed.wait_for(lambda: self._ended or self._claim_due or self._closed)
                 if self._closed and not self._ended:
                     return
-                self._look = False
-                batch, size = self._batch()
+                self._claim_due = False
+                batch, size = self._next_batch()
                 self._sending[way] = batch
-                self._telling += 1
+                self._busy_threads += 1
                 if self._ended:
                     self._changed.notify()
-            calls = self._reserved()
+            calls = self._reserve_calls()
             try:
                 # Once it has asked, it asks for as many until it is answered: a reply that was lost has runs for us.
-                while (batch or calls) and not self._told(way, batch, size, calls):
+                while (batch or calls) and not self._exchange(way, batch, size, calls):
                     # Away, or still to be registered anew: what ended is kept, and told again.
                     self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                     if self._closed and not batch:
@@ -139,19 +139,19 @@ class FunctionExchange:
                 if not isinstance(error, AgentqError):
                     traceback.print_exc()
                     error = AgentqError(f"The worker cannot go on: {type(error).__name__}: {error}.")
-                self._failed(error)
+                self._on_failure(error)
                 return
             finally:
                 with self._changed:
                     self._sending[way] = []
-                    self._telling -= 1
-                    self._asked -= calls
-            if not self.hungry and self._wanted() > self._asked:
+                    self._busy_threads -= 1
+                    self._requested -= calls
+            if not self.is_paused and self._call_room() > self._requested:
                 with self._changed:
-                    self._look = True
+                    self._claim_due = True
                     self._changed.notify()
 
-    def _batch(self) -> tuple[list[FunctionOutcome], int]:
+    def _next_batch(self) -> tuple[list[FunctionOutcome], int]:
         """The next to tell of, and how many bytes they are."""
         batch: list[FunctionOutcome] = []
         size, ended = 0, self._ended
@@ -160,44 +160,48 @@ class FunctionExchange:
             batch.append(ended.popleft())
         return batch, size
 
-    def _reserved(self) -> int:
+    def _reserve_calls(self) -> int:
         """How many to ask for. Both threads may wonder at the same time, and only one gets what there is room for."""
-        with self._asking:
+        with self._request_lock:
             # In this order: what comes in between is counted twice rather than not at all.
-            asked = self._asked
+            requested = self._requested
             # Not under the lock of what changes: whoever answers may be about to tell us something.
-            wanted = 0 if self.hungry or self._closed else self._wanted()
-            calls = min(BATCH_MAX, max(0, wanted - asked))
+            room = 0 if self.is_paused or self._closed else self._call_room()
+            calls = min(BATCH_MAX, max(0, room - requested))
             with self._changed:
-                self._asked += calls
+                self._requested += calls
             return calls
 
-    def _told(self, way: int, batch: list[FunctionOutcome], size: int, calls: int) -> bool:
+    def _exchange(self, way: int, batch: list[FunctionOutcome], size: int, calls: int) -> bool:
         """Tell of these and get more; false if the server did not hear it all."""
         try:
             refusals, claims = self._lease.exchange(batch, calls, way=way)
         except RETRYABLE_ERRORS:
             return False
-        left = [end for end, refusal in zip(batch, refusals, strict=True) if isinstance(refusal, RETRYABLE_ERRORS)]
-        if left:
+        unanswered = [
+            end for end, refusal in zip(batch, refusals, strict=True) if isinstance(refusal, RETRYABLE_ERRORS)
+        ]
+        if unanswered:
             # One of several partitions is away. What the others gave has to reach the children all the same.
-            told = [place for place, refusal in enumerate(refusals) if not isinstance(refusal, RETRYABLE_ERRORS)]
-            self._forget(size - sum(len(end.outcome) for end in left))
-            self._heard([batch[place] for place in told], [refusals[place] for place in told], claims)
+            answered = [
+                position for position, refusal in enumerate(refusals) if not isinstance(refusal, RETRYABLE_ERRORS)
+            ]
+            self._count_answered(size - sum(len(end.outcome) for end in unanswered))
+            self._on_exchanged([batch[place] for place in answered], [refusals[place] for place in answered], claims)
             self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
             with self._changed:
-                self._ended.extendleft(reversed(left))
+                self._ended.extendleft(reversed(unanswered))
             return True
-        self._forget(size)
+        self._count_answered(size)
         empty = len(claims) < calls
         if empty:
-            self.hungry = True
-        self._heard(batch, refusals, claims)
+            self.is_paused = True
+        self._on_exchanged(batch, refusals, claims)
         if empty:
-            self._on_hungry()
+            self._on_paused()
         return True
 
-    def _forget(self, size: int) -> None:
+    def _count_answered(self, size: int) -> None:
         """The server has heard outcomes of so many bytes."""
         with self._changed:
             self._bytes -= size

@@ -72,7 +72,7 @@ class FrameDecoder:
         self._header = header
         self._rest = bytearray()
 
-    def fed(self, piece: bytes) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    def decode(self, piece: bytes) -> Iterator[tuple[tuple[int, ...], bytes]]:
         """The frames that are whole now: their headers, and their bodies."""
         rest, size = self._rest, self._header.size
         rest += piece

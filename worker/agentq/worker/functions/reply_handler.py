@@ -30,119 +30,121 @@ from agentq.worker.reporting.report_sender import AttemptReport, build_report
 class ReplyListener:
     """Who is told what; called in the engine's thread, under its lock."""
 
-    tell: Callable[[Sequence[FunctionOutcome]], None]
-    say: Callable[[AttemptReport], None]
-    narration: LogUpload
-    receive: Callable[[ChildProcess, Claim], None]
-    again: Callable[[Claim], None]
+    report_outcomes: Callable[[Sequence[FunctionOutcome]], None]
+    send_report: Callable[[AttemptReport], None]
+    log_upload: LogUpload
+    request_resumption: Callable[[ChildProcess, Claim], None]
+    call_again: Callable[[Claim], None]
     """This call has to be made by another child."""
-    replace: Callable[[ChildProcess], None]
-    awaited: Callable[[str], None]
+    replace_child: Callable[[ChildProcess], None]
+    on_async: Callable[[str], None]
     """The function of this path is asynchronous."""
 
 
 class ReplyHandler:
     """See above."""
 
-    def __init__(self, calls: Mapping[CallKey, Claim], stops: CallStops, ears: ReplyListener) -> None:
+    def __init__(self, calls: Mapping[CallKey, Claim], stops: CallStops, listener: ReplyListener) -> None:
         self._calls = calls
         self._stops = stops
-        self._ears = ears
-        self._narrated: set[CallKey] = set()
+        self._listener = listener
+        self._logged: set[CallKey] = set()
 
-    def hear(self, child: ChildProcess, lines: list[str]) -> None:
+    def handle(self, child: ChildProcess, lines: list[str]) -> None:
         """Take in what a child has said."""
-        words = lines[2::4]
+        kinds = lines[2::4]
         keys = list(zip(lines[0::4], lines[1::4], strict=True))
-        if words.count("ok") == len(words) and not (self._narrated or self._stops or child.started):
+        if kinds.count("ok") == len(kinds) and not (self._logged or self._stops or child.started):
             claims = list(map(self._calls.get, keys))
             if None not in claims:
                 for key in keys:
                     child.calls.pop(key, None)
-                ended = map(FunctionOutcome._make, zip(claims, words, lines[3::4], repeat(None)))
+                ended = map(FunctionOutcome._make, zip(claims, kinds, lines[3::4], repeat(None)))
                 child.asynchronous.difference_update(keys)
-                child.answered(len(keys))
-                self._ears.tell(list(ended))
+                child.adjust_window(len(keys))
+                self._listener.report_outcomes(list(ended))
                 return
-        for key, word, text in zip(keys, words, lines[3::4], strict=True):
-            self._hear_one(child, key, word, text)
+        for key, kind, text in zip(keys, kinds, lines[3::4], strict=True):
+            self._handle_one(child, key, kind, text)
 
-    def _hear_one(self, child: ChildProcess, key: CallKey, word: str, text: str) -> None:
-        if word == protocol.FULL:
-            self._ears.replace(child)
+    def _handle_one(self, child: ChildProcess, key: CallKey, kind: str, text: str) -> None:
+        if kind == protocol.FULL:
+            self._listener.replace_child(child)
             return
         claim = self._calls.get(key)
         if key not in child.calls:
             return
-        if word == protocol.REFUSED and child.calls[key] != int(text):
+        if kind == protocol.REFUSED and child.calls[key] != int(text):
             return
-        if not word.startswith("+") or word in (protocol.PARK, protocol.DELAYED, protocol.REFUSED):
+        if not kind.startswith("+") or kind in (protocol.PARK, protocol.DELAYED, protocol.REFUSED):
             del child.calls[key]
             child.started.discard(key)
             child.asynchronous.discard(key)
         if claim is None:
             # It was superseded: nobody wants to hear of it.
             self._stops.forget(key)
-            self._narrated.discard(key)
-        elif word == protocol.REFUSED:
-            self._ears.again(claim)
-        elif word in (protocol.LOG, protocol.PROGRESS):
-            self._narrate(key, claim, word, text)
-        elif word == protocol.TIMED:
+            self._logged.discard(key)
+        elif kind == protocol.REFUSED:
+            self._listener.call_again(claim)
+        elif kind in (protocol.LOG, protocol.PROGRESS):
+            self._upload(key, claim, kind, text)
+        elif kind == protocol.TIMED:
             self._stops.limit(child, key, *map(int, text.split()))
-        elif word == protocol.ASYNC:
+        elif kind == protocol.ASYNC:
             child.asynchronous.add(key)
-            self._ears.awaited(text)
-        elif word == protocol.RECEIVE:
-            self._ears.receive(child, claim)
+            self._listener.on_async(text)
+        elif kind == protocol.RECEIVE:
+            self._listener.request_resumption(child, claim)
         else:
-            child.answered(1)
-            self._end(key, claim, word, text)
+            child.adjust_window(1)
+            self._end(key, claim, kind, text)
 
-    def _narrate(self, key: CallKey, claim: Claim, word: str, text: str) -> None:
-        self._narrated.add(key)
-        if word == protocol.PROGRESS:
-            self._ears.narration.progress(claim, json.loads(text))
+    def _upload(self, key: CallKey, claim: Claim, kind: str, text: str) -> None:
+        self._logged.add(key)
+        if kind == protocol.PROGRESS:
+            self._listener.log_upload.progress(claim, json.loads(text))
             return
-        self._stops.heard(key)
+        self._stops.reset_silence(key)
         stream, written = json.loads(text)
         written = sanitize_text(written)
         cut = range(0, len(written), LOG_CHUNK_CHARACTERS)
-        self._ears.narration.log(claim, [LogChunk(stream, written[at : at + LOG_CHUNK_CHARACTERS]) for at in cut])
+        self._listener.log_upload.log(claim, [LogChunk(stream, written[at : at + LOG_CHUNK_CHARACTERS]) for at in cut])
 
-    def _end(self, key: CallKey, claim: Claim, word: str, text: str) -> None:
+    def _end(self, key: CallKey, claim: Claim, kind: str, text: str) -> None:
         delay_ms = None
-        if word == protocol.DELAYED:
-            word, delay, text = text.split(" ", 2)
+        if kind == protocol.DELAYED:
+            kind, delay, text = text.split(" ", 2)
             delay_ms = int(delay)
         stop = self._stops.forget(key)
-        if stop is not None and stop.released and word != "ok":
+        if stop is not None and stop.released and kind != "ok":
             self.release(claim, stop.reason)
-        elif word == protocol.PARK:
+        elif kind == protocol.PARK:
             wait, reason = json.loads(text)
-            self._narrated.discard(key)
-            self._ears.say(AttemptReport("park", claim, wait=RunWait.model_validate_json(wait), reason=reason))
+            self._logged.discard(key)
+            self._listener.send_report(
+                AttemptReport("park", claim, wait=RunWait.model_validate_json(wait), reason=reason)
+            )
         else:
-            if stop is not None and stop.reason and word in (OutcomeClass.CANCELLED, OutcomeClass.TIMEOUT):
-                word = stop.class_.value
-                text = json.dumps(json.loads(text) | {"class": word, "error": stop.reason})
-            self.end(claim, word, text, delay_ms)
+            if stop is not None and stop.reason and kind in (OutcomeClass.CANCELLED, OutcomeClass.TIMEOUT):
+                kind = stop.class_.value
+                text = json.dumps(json.loads(text) | {"class": kind, "error": stop.reason})
+            self.end(claim, kind, text, delay_ms)
 
     # ---- the ends of calls
 
     def end(self, claim: Claim, class_: str, outcome: str, delay_ms: int | None = None) -> None:
         """Say how a call ended, after all that it wrote."""
         key = claim[:2]
-        if key not in self._narrated:
-            self._ears.tell([FunctionOutcome(claim, class_, outcome, delay_ms)])
+        if key not in self._logged:
+            self._listener.report_outcomes([FunctionOutcome(claim, class_, outcome, delay_ms)])
             return
-        self._narrated.discard(key)
-        self._ears.say(build_report(claim, class_, outcome, delay_ms))
+        self._logged.discard(key)
+        self._listener.send_report(build_report(claim, class_, outcome, delay_ms))
 
     def fail(self, claim: Claim, class_: OutcomeClass, error: str, tail: str = "") -> None:
         outcome = Outcome(class_=class_, error=error, tail=tail or None)
         self.end(claim, class_.value, outcome.to_wire())
 
     def release(self, claim: Claim, reason: str) -> None:
-        self._narrated.discard(claim[:2])
-        self._ears.say(AttemptReport("release", claim, reason=reason))
+        self._logged.discard(claim[:2])
+        self._listener.send_report(AttemptReport("release", claim, reason=reason))

@@ -55,7 +55,7 @@ class SharedMemory:
         self._all = memoryview(self._memory)
         self.numbers = self._all[:NUMBERS_BYTES].cast("Q")
         self._ring = self._all[NUMBERS_BYTES:]
-        self._seen = 0
+        self._settled = 0
 
     # ---- the child
 
@@ -82,7 +82,7 @@ class SharedMemory:
 
         Another processor may see the new number before the bytes that it stands for, but not a millisecond before.
         """
-        seen, self._seen = self._seen, self.numbers[RING_HEAD]
+        seen, self._settled = self._settled, self.numbers[RING_HEAD]
         return seen
 
     def take(self, head: int) -> bytes:

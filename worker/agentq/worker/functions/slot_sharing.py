@@ -18,33 +18,33 @@ FULL_SLOTS_MS = 1_000
 class SlotSharing:
     """Whose turn it is. Used by one thread at a time."""
 
-    def __init__(self, hands: WorkerSlots) -> None:
-        self._hands = hands
-        self._full_ms: int | None = None
+    def __init__(self, slots: WorkerSlots) -> None:
+        self._slots = slots
+        self._full_since_ms: int | None = None
         """Since when children have held every slot that is not a run's."""
         self._leaving: set[ChildProcess] = set()
 
-    def look(self, seated: Collection[ChildProcess], now: int) -> None:
+    def update(self, with_slot: Collection[ChildProcess], now: int) -> None:
         """See whether the children have held all slots for too long."""
-        if not seated or self._hands.seats_free() or self._hands.kept:
-            self._full_ms = None
+        if not with_slot or self._slots.child_slots_free() or self._slots.reserved:
+            self._full_since_ms = None
             self._leaving = set()
-        elif self._full_ms is None:
-            self._full_ms = now
+        elif self._full_since_ms is None:
+            self._full_since_ms = now
         elif self.is_due(now):
             # What is awaited overlaps, so that such a child would stand still for as long as its longest call.
-            mine = [child for child in seated if child.own is None and not child.asynchronous]
-            self._leaving = {child for child in mine if not child.waiting()}
-            if mine:
-                self._leaving.add(min(mine, key=lambda child: child.each_ms * len(child.calls)))
+            candidates = [child for child in with_slot if child.own is None and not child.asynchronous]
+            self._leaving = {child for child in candidates if not child.has_waiting()}
+            if candidates:
+                self._leaving.add(min(candidates, key=lambda child: child.call_ms * len(child.calls)))
 
     def is_due(self, now: int) -> bool:
         """Whether the next slot that a child gives up is kept for others."""
-        return self._full_ms is not None and now - self._full_ms >= FULL_SLOTS_MS
+        return self._full_since_ms is not None and now - self._full_since_ms >= FULL_SLOTS_MS
 
     def due_ms(self, now: int) -> int | None:
         """In how long that is so, if it is not yet."""
-        return None if self._full_ms is None or self.is_due(now) else self._full_ms + FULL_SLOTS_MS - now
+        return None if self._full_since_ms is None or self.is_due(now) else self._full_since_ms + FULL_SLOTS_MS - now
 
     def is_leaving(self, child: ChildProcess) -> bool:
         """Whether it gets no more calls until it has given up its slot."""

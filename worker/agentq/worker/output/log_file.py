@@ -46,7 +46,7 @@ class LogFile:
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
         self._file: int | None = None
-        self._room = head_bytes
+        self._part_bytes_left = head_bytes
         self._in_head = True
         self._left_out = 0
         self._closed = False
@@ -73,15 +73,15 @@ class LogFile:
     def _write_waiting(self) -> None:
         with self._lock:
             pieces, self._waiting = self._waiting, []
-        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         try:
             if self.error is None:
-                self._write(memoryview(whole))
+                self._write(memoryview(joined))
         except OSError as error:
             # The run goes on without its file; whoever reads `error` says so.
             self.error = error
         with self._lock:
-            self.backlog -= len(whole)
+            self.backlog -= len(joined)
         self._on_written()
 
     def _write(self, rest: memoryview) -> None:
@@ -89,20 +89,20 @@ class LogFile:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = _open_file(self.path)
         while rest:
-            if not self._room:
-                self._file = self._turned(self._file)
-            count = os.write(self._file, rest[: self._room])
-            self._room -= count
+            if not self._part_bytes_left:
+                self._file = self._rotate(self._file)
+            count = os.write(self._file, rest[: self._part_bytes_left])
+            self._part_bytes_left -= count
             rest = rest[count:]
 
-    def _turned(self, full: int) -> int:
+    def _rotate(self, full: int) -> int:
         """Go on in the next part; of two full ones the older goes."""
         os.close(full)
         if not self._in_head:
             with contextlib.suppress(FileNotFoundError):
                 self._left_out += self._older.stat().st_size
             self._newer.replace(self._older)
-        self._in_head, self._room = False, self._tail_bytes
+        self._in_head, self._part_bytes_left = False, self._tail_bytes
         return _open_file(self._newer)
 
     def _finish(self) -> None:

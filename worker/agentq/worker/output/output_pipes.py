@@ -67,12 +67,12 @@ class OutputPipes:
         self._open: dict[int, LogStream] = {stdout_fd: "out", stderr_fd: "err"}
         self._ended = asyncio.Event()
         self._paused = False
-        self._told_of_file = False
-        seen: tuple[LogStream, ...] = ("out", "err")
-        self._redactors = {stream: Redactor(secrets) for stream in seen} if secrets is not None else {}
-        self._cleaners: dict[LogStream, TextSanitizer] = {"out": TextSanitizer(), "err": TextSanitizer()}
+        self._noted_file_error = False
+        streams: tuple[LogStream, ...] = ("out", "err")
+        self._redactors = {stream: Redactor(secrets) for stream in streams} if secrets is not None else {}
+        self._sanitizers: dict[LogStream, TextSanitizer] = {"out": TextSanitizer(), "err": TextSanitizer()}
         self._unsent = OutputTail(SAMPLE_BYTES)
-        self._newest = OutputTail(TAIL_CHARACTERS * 4)
+        self._tail = OutputTail(TAIL_CHARACTERS * 4)
         self._timer: asyncio.TimerHandle | None = None
         self._sent_ms = self.last_byte_ms - CHUNK_MS
         self._allowed, self._allowed_ms = BURST_BYTES, self.last_byte_ms
@@ -80,15 +80,15 @@ class OutputPipes:
 
     def tail(self) -> str:
         """The last of what was written, both streams in order."""
-        cleaners: dict[LogStream, TextSanitizer] = {"out": TextSanitizer(), "err": TextSanitizer()}
-        return "".join(cleaners[stream].text(piece) for stream, piece in self._newest)[-TAIL_CHARACTERS:]
+        sanitizers: dict[LogStream, TextSanitizer] = {"out": TextSanitizer(), "err": TextSanitizer()}
+        return "".join(sanitizers[stream].text(piece) for stream, piece in self._tail)[-TAIL_CHARACTERS:]
 
     def note(self, sentence: str) -> None:
         """Say something of our own in the log, after what has been written so far."""
-        self._hand_on(at_once=True)
+        self._send_unsent(at_once=True)
         self._send(_split_chunks("note", sanitize_text(sentence) + "\n"))
 
-    async def drained(self, timeout_ms: int) -> bool:
+    async def drain(self, timeout_ms: int) -> bool:
         """Once the processes have ended: read to the end and close. False if a pipe was still held open.
 
         Whoever left the tree of the run may hold a pipe for ever: when the time is over, only what is in the pipe
@@ -101,17 +101,17 @@ class OutputPipes:
                 left = PIPE_BYTES_MAX
                 while left > 0 and (count := self._read(fd)):
                     left -= count
-        whole = not self._open
+        complete = not self._open
         await asyncio.wrap_future(self.close())
-        self._tell_of_file()
-        return whole
+        self._note_file_error()
+        return complete
 
     def close(self) -> Future[None]:
         """Read no more, and hand on what is left; the future tells when the file is complete."""
         for fd in list(self._open):
-            self._end(fd)
-        self._hand_on(at_once=True, final=True)
-        self._tell_of_secrets()
+            self._close_pipe(fd)
+        self._send_unsent(at_once=True, final=True)
+        self._note_secrets()
         return self.file.close()
 
     # ---- reading
@@ -127,7 +127,7 @@ class OutputPipes:
         except BlockingIOError:
             return 0
         if not piece:
-            self._end(fd)
+            self._close_pipe(fd)
             return 0
         stream = self._open[fd]
         self.last_byte_ms = monotonic_ms()
@@ -135,10 +135,10 @@ class OutputPipes:
             self.bytes_out += len(piece)
         else:
             self.bytes_err += len(piece)
-        self._take(stream, self._redactors[stream].feed(piece) if self._redactors else piece)
+        self._distribute(stream, self._redactors[stream].feed(piece) if self._redactors else piece)
         return len(piece)
 
-    def _take(self, stream: LogStream, piece: bytes) -> None:
+    def _distribute(self, stream: LogStream, piece: bytes) -> None:
         """This is what everybody is given."""
         if not piece:
             return
@@ -147,17 +147,17 @@ class OutputPipes:
             self._tap(stream, piece)
         if self.file.backlog > BACKLOG_BYTES:
             self._pause()
-        self._tell_of_file()
-        self._newest.append(stream, piece)
+        self._note_file_error()
+        self._tail.append(stream, piece)
         self._unsent.append(stream, piece)
-        self._hand_on_in_time()
+        self._schedule_send()
 
-    def _end(self, fd: int) -> None:
+    def _close_pipe(self, fd: int) -> None:
         self._loop.remove_reader(fd)
         stream = self._open.pop(fd)
         os.close(fd)
         if self._redactors:
-            self._take(stream, self._redactors[stream].flush())
+            self._distribute(stream, self._redactors[stream].flush())
         if not self._open:
             self._ended.set()
 
@@ -179,12 +179,12 @@ class OutputPipes:
             self._paused = False
             self._listen()
 
-    def _tell_of_file(self) -> None:
-        if self.file.error is not None and not self._told_of_file:
-            self._told_of_file = True
+    def _note_file_error(self) -> None:
+        if self.file.error is not None and not self._noted_file_error:
+            self._noted_file_error = True
             self.note(f"the file {self.file.path} is not whole: {self.file.error.strerror}")
 
-    def _tell_of_secrets(self) -> None:
+    def _note_secrets(self) -> None:
         count = sum(redactor.count for redactor in self._redactors.values())
         if count:
             self._redactors = {}
@@ -193,15 +193,15 @@ class OutputPipes:
 
     # ---- handing on
 
-    def _hand_on_in_time(self) -> None:
+    def _schedule_send(self) -> None:
         """Hand on now, after a pause or when much has gathered; else when the moment is over."""
         wait_ms = self._sent_ms + CHUNK_MS - self.last_byte_ms
         if wait_ms <= 0 or self._unsent.bytes > SAMPLE_BYTES // 2:
-            self._hand_on()
+            self._send_unsent()
         elif self._timer is None:
-            self._timer = self._loop.call_later(wait_ms / 1000, self._hand_on)
+            self._timer = self._loop.call_later(wait_ms / 1000, self._send_unsent)
 
-    def _hand_on(self, *, at_once: bool = False, final: bool = False) -> None:
+    def _send_unsent(self, *, at_once: bool = False, final: bool = False) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -209,29 +209,29 @@ class OutputPipes:
         self._allowed = min(self._allowed + (now - self._allowed_ms) * RATE_BYTES_PER_S // 1000, BURST_BYTES)
         self._allowed_ms = now
         if self._unsent.bytes > self._allowed and not at_once:
-            self._timer = self._loop.call_later(CHUNK_MS / 1000, self._hand_on)
+            self._timer = self._loop.call_later(CHUNK_MS / 1000, self._send_unsent)
             return
         self._sent_ms = now
         self._allowed -= self._unsent.bytes
-        chunks = self._chunks(final)
+        chunks = self._take_chunks(final)
         self._unsent.clear()
         if chunks:
             self._send(chunks)
 
-    def _chunks(self, final: bool) -> list[LogChunk]:
+    def _take_chunks(self, final: bool) -> list[LogChunk]:
         chunks: list[LogChunk] = []
         if self._unsent.left_out:
             self._unsent.skip_line(LINE_BYTES)
             chunks += _split_chunks(
                 "note", f"{self._unsent.left_out} bytes left out here, see {self.file.path} on the worker\n"
             )
-            for cleaner in self._cleaners.values():
-                cleaner.skip()
+            for sanitizer in self._sanitizers.values():
+                sanitizer.skip()
         for stream, piece in self._unsent:
-            chunks += _split_chunks(stream, self._cleaners[stream].text(piece))
+            chunks += _split_chunks(stream, self._sanitizers[stream].text(piece))
         if final:
-            for stream, cleaner in self._cleaners.items():
-                chunks += _split_chunks(stream, cleaner.text(b"", final=True))
+            for stream, sanitizer in self._sanitizers.items():
+                chunks += _split_chunks(stream, sanitizer.text(b"", final=True))
         return chunks
 
 

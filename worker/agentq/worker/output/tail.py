@@ -14,8 +14,8 @@ JOINED_BYTES_MAX = 4 << 10
 class OutputTail:
     """Pieces of bytes, each with its stream. What exceeds the bound is let go at the old end, and counted."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
         self.bytes = 0
         self.left_out = 0
         self._pieces: deque[tuple[LogStream, bytearray]] = deque()
@@ -25,7 +25,7 @@ class OutputTail:
 
     def append(self, stream: LogStream, piece: bytes) -> None:
         """Add what came last."""
-        excess = len(piece) - self.most_bytes
+        excess = len(piece) - self.bytes_max
         if excess > 0:
             self.left_out += excess
             piece = piece[excess:]
@@ -34,19 +34,19 @@ class OutputTail:
         else:
             self._pieces.append((stream, bytearray(piece)))
         self.bytes += len(piece)
-        self._let_go(self.bytes - self.most_bytes)
+        self._drop_oldest(self.bytes - self.bytes_max)
 
-    def skip_line(self, most_bytes: int) -> None:
+    def skip_line(self, bytes_max: int) -> None:
         """Let go of the rest of a line that lost its beginning, unless it is longer than that."""
         oldest = self._pieces[0][1] if self._pieces else b""
-        end = oldest.find(b"\n", 0, most_bytes) + 1
-        self._let_go(end)
+        end = oldest.find(b"\n", 0, bytes_max) + 1
+        self._drop_oldest(end)
 
     def clear(self) -> None:
         self._pieces.clear()
         self.bytes = self.left_out = 0
 
-    def _let_go(self, excess: int) -> None:
+    def _drop_oldest(self, excess: int) -> None:
         while excess > 0:
             oldest = self._pieces[0][1]
             step = min(excess, len(oldest))

@@ -29,7 +29,7 @@ class Cgroups:
     memory: bool
 
     @classmethod
-    def found(cls) -> Cgroups | None:
+    def detect(cls) -> Cgroups | None:
         """The group that this process is in, if groups can be made there; the same for all runs of a worker."""
         with suppress(OSError, StopIteration):
             folder = _find_own_folder()
@@ -45,9 +45,9 @@ class Cgroups:
             return cls(folder, _enable_memory(folder))
         return None
 
-    def leaf(self, cookie: str, keeper: str, memory_bytes: int | None) -> RunCgroup | None:
+    def leaf(self, cookie: str, starter: str, memory_bytes: int | None) -> RunCgroup | None:
         """A group for one attempt; None if it cannot be had now."""
-        leaf = RunCgroup(self.folder / (GROUP_PREFIX + f"{cookie}/{keeper}".replace("/", "%")))
+        leaf = RunCgroup(self.folder / (GROUP_PREFIX + f"{cookie}/{starter}".replace("/", "%")))
         try:
             leaf.folder.mkdir(exist_ok=True)
             leaf.bound(memory_bytes if self.memory else None)
@@ -56,13 +56,13 @@ class Cgroups:
             return None
         return leaf
 
-    def left(self) -> list[tuple[str, str, RunCgroup]]:
+    def remaining(self) -> list[tuple[str, str, RunCgroup]]:
         """The groups that are there, each with its run's cookie and keeper."""
         found = []
         with suppress(OSError):
             for folder in self.folder.glob(GROUP_PREFIX + "*%*"):
-                cookie, _, keeper = folder.name.removeprefix(GROUP_PREFIX).replace("%", "/").rpartition("/")
-                found.append((cookie, keeper, RunCgroup(folder)))
+                cookie, _, starter = folder.name.removeprefix(GROUP_PREFIX).replace("%", "/").rpartition("/")
+                found.append((cookie, starter, RunCgroup(folder)))
         return found
 
 

@@ -73,11 +73,11 @@ async def end_tree(run: ProcessTree) -> int:
 
     Many runs that end at the same time are looked for at the same time, because each look is at the orphans of all.
     """
-    brief = monotonic_ms() < run.began_ms + SHORT_RUN_MS
-    if brief and reap_orphans() == NO_ORPHANS and (run.leaf is None or run.leaf.remove()):
+    is_short = monotonic_ms() < run.began_ms + SHORT_RUN_MS
+    if is_short and reap_orphans() == NO_ORPHANS and (run.leaf is None or run.leaf.remove()):
         return 0
-    undertaker = _tree_killers.setdefault(asyncio.get_running_loop(), TreeKiller())
-    return await undertaker.bury(run)
+    killer = _tree_killers.setdefault(asyncio.get_running_loop(), TreeKiller())
+    return await killer.kill(run)
 
 
 TreeResult = int | Unkillable
@@ -88,7 +88,7 @@ TreeResult = int | Unkillable
 class PendingKill:
     """A run that is to be ended."""
 
-    run: ProcessTree
+    tree: ProcessTree
     ended: TreeResult | None = None
 
 
@@ -99,23 +99,23 @@ class TreeKiller:
         self._waiting: list[PendingKill] = []
         self._lock = asyncio.Lock()
 
-    async def bury(self, run: ProcessTree) -> int:
+    async def kill(self, run: ProcessTree) -> int:
         """End what is left of it, unless that has been done with another."""
-        burial = PendingKill(run)
-        self._waiting.append(burial)
+        pending = PendingKill(run)
+        self._waiting.append(pending)
         try:
             async with self._lock:
-                if burial.ended is None:
-                    lot = [each for each in self._waiting if each.ended is None]
-                    ended = await _end_trees({each.run for each in lot})
-                    for each in lot:
-                        each.ended = ended[each.run]
+                if pending.ended is None:
+                    batch = [each for each in self._waiting if each.ended is None]
+                    ended = await _end_trees({each.tree for each in batch})
+                    for each in batch:
+                        each.ended = ended[each.tree]
         finally:
-            self._waiting.remove(burial)
-        assert burial.ended is not None
-        if isinstance(burial.ended, Unkillable):
-            raise burial.ended
-        return burial.ended
+            self._waiting.remove(pending)
+        assert pending.ended is not None
+        if isinstance(pending.ended, Unkillable):
+            raise pending.ended
+        return pending.ended
 
 
 _tree_killers: WeakKeyDictionary[asyncio.AbstractEventLoop, TreeKiller] = WeakKeyDictionary()
@@ -123,11 +123,11 @@ _tree_killers: WeakKeyDictionary[asyncio.AbstractEventLoop, TreeKiller] = WeakKe
 
 async def _end_trees(runs: Collection[ProcessTree]) -> dict[ProcessTree, TreeResult]:
     """How many had left the group of each, or why it is not over."""
-    of: dict[str, ProcessTree] = {}
+    tree_of: dict[str, ProcessTree] = {}
 
     def find(*, everywhere: bool = False) -> Iterator[ProcessStat]:
         for one, run in find_members(runs, everywhere=everywhere):
-            of[one.name] = run
+            tree_of[one.name] = run
             yield one
 
     leaves = [run.leaf for run in runs if run.leaf is not None]
@@ -144,10 +144,10 @@ async def _end_trees(runs: Collection[ProcessTree]) -> dict[ProcessTree, TreeRes
     for leaf in leaves:
         _release_embedded_servers(leaf)
         leaf.remove()
-    for one in {one.name: one for one in found if one.group != of[one.name].root.pid}.values():
-        count = ended[of[one.name]]
+    for one in {one.name: one for one in found if one.group != tree_of[one.name].root.pid}.values():
+        count = ended[tree_of[one.name]]
         if isinstance(count, int):
-            ended[of[one.name]] = count + 1
+            ended[tree_of[one.name]] = count + 1
     return ended
 
 
@@ -172,27 +172,27 @@ def find_members(
     """
     by_cookie = {run.cookie: run for run in runs}
     nearby = become_subreaper() and not everywhere
-    inside = {pid: run for run in runs if run.leaf is not None for pid in run.leaf.processes()}
-    belong: dict[int, ProcessTree] = {}
-    bare: list[ProcessStat] = []
+    in_cgroup = {pid: run for run in runs if run.leaf is not None for pid in run.leaf.processes()}
+    members: dict[int, ProcessTree] = {}
+    unmarked: list[ProcessStat] = []
     for one in chain(
         _list_own_descendants(runs) if nearby else procfs.list_own_processes(),
-        filter(None, map(procfs.read_stat, inside)),
+        filter(None, map(procfs.read_stat, in_cgroup)),
     ):
         if not one.alive or one.pid == os.getpid() or not procfs.is_own_user(one.pid):
             continue
         cookie, _ = _find_marks(one)
         if run := by_cookie.get(cookie):
-            belong[one.pid] = run
+            members[one.pid] = run
             yield one, run
         elif not cookie:
-            bare.append(one)
-            if run := inside.get(one.pid) or (_match_orphan(one, runs) if nearby else None):
-                belong[one.pid] = run
-    belong = _add_children(belong, bare)
-    for one in bare:
-        if one.pid in belong and not _is_embedded_server(one.pid):
-            yield one, belong[one.pid]
+            unmarked.append(one)
+            if run := in_cgroup.get(one.pid) or (_match_orphan(one, runs) if nearby else None):
+                members[one.pid] = run
+    members = _add_children(members, unmarked)
+    for one in unmarked:
+        if one.pid in members and not _is_embedded_server(one.pid):
+            yield one, members[one.pid]
 
 
 def _list_own_descendants(runs: Collection[ProcessTree]) -> Iterator[ProcessStat]:
@@ -242,18 +242,18 @@ def _match_orphan(one: ProcessStat, runs: Iterable[ProcessTree]) -> ProcessTree 
     return None if WORKER_VARIABLE in procfs.read_environment(one.pid, WORKER_VARIABLE) else next(iter(runs))
 
 
-def _add_children(belong: dict[int, T], bare: Iterable[ProcessStat]) -> dict[int, T]:
+def _add_children(members: dict[int, T], unmarked: Iterable[ProcessStat]) -> dict[int, T]:
     """With those of `bare` whose parent belongs, and theirs."""
-    below: dict[int, list[int]] = {}
-    for one in bare:
-        below.setdefault(one.parent, []).append(one.pid)
-    todo = list(belong)
+    children_of: dict[int, list[int]] = {}
+    for one in unmarked:
+        children_of.setdefault(one.parent, []).append(one.pid)
+    todo = list(members)
     while todo:
         parent = todo.pop()
-        new = [pid for pid in below.get(parent, ()) if pid not in belong]
-        belong.update((pid, belong[parent]) for pid in new)
+        new = [pid for pid in children_of.get(parent, ()) if pid not in members]
+        members.update((pid, members[parent]) for pid in new)
         todo += new
-    return belong
+    return members
 
 
 def _is_embedded_server(pid: int) -> bool:
@@ -265,62 +265,62 @@ def _is_embedded_server(pid: int) -> bool:
     return False
 
 
-async def end_dead_trees(which: str | Collection[str], *, cgroups: Cgroups | None = None) -> int:
+async def end_dead_trees(runs: str | Collection[str], *, cgroups: Cgroups | None = None) -> int:
     """End what dead workers left here: of runs in a namespace, or with one of these cookies. How many there were.
 
     A run whose worker lives is left to it. So are processes that live in a container of their own: whether their
     worker is dead cannot be told by its number from here.
     """
 
-    def wanted(cookie: str, keeper: str) -> bool:
-        named = f"{cookie}/".startswith(f"{which.rstrip('/')}/") if isinstance(which, str) else cookie in which
-        return named and is_process_gone(keeper)
+    def matches(cookie: str, starter: str) -> bool:
+        named = f"{cookie}/".startswith(f"{runs.rstrip('/')}/") if isinstance(runs, str) else cookie in runs
+        return named and is_process_gone(starter)
 
-    leaves = [leaf for cookie, keeper, leaf in (cgroups.left() if cgroups else ()) if wanted(cookie, keeper)]
-    found = await kill_all(lambda: _find_remaining(wanted, leaves))
+    leaves = [leaf for cookie, keeper, leaf in (cgroups.remaining() if cgroups else ()) if matches(cookie, keeper)]
+    found = await kill_all(lambda: _find_remaining(matches, leaves))
     for leaf in leaves:
         leaf.remove()
     await _end_trees_started_by({one.name for one in found})
     return len(found)
 
 
-def is_process_gone(keeper: str) -> bool:
+def is_process_gone(name: str) -> bool:
     """Whether the process that an environment names has ended; its number may be another's by now."""
-    pid, _, began = keeper.partition("-")
+    pid, _, began = name.partition("-")
     if not pid.isdigit() or not began.isdigit():
         return False
     now = procfs.read_stat(int(pid))
     return now is None or not now.alive or now.began != int(began)
 
 
-async def _end_trees_started_by(keepers: Collection[str]) -> None:
+async def _end_trees_started_by(starters: Collection[str]) -> None:
     """End the runs of workers that were ended with the run that they were in, and so on."""
-    while keepers:
-        found = await kill_all(partial(_find_remaining, partial(_is_started_by, keepers), nearby=become_subreaper()))
-        keepers = {one.name for one in found}
+    while starters:
+        found = await kill_all(partial(_find_remaining, partial(_is_started_by, starters), nearby=become_subreaper()))
+        starters = {one.name for one in found}
 
 
-def _is_started_by(keepers: Collection[str], _cookie: str, keeper: str) -> bool:
-    return keeper in keepers
+def _is_started_by(starters: Collection[str], _cookie: str, starter: str) -> bool:
+    return starter in starters
 
 
 def _find_remaining(
-    wanted: MatchProcess, leaves: Iterable[RunCgroup] = (), *, nearby: bool = False
+    matches: MatchProcess, leaves: Iterable[RunCgroup] = (), *, nearby: bool = False
 ) -> Iterator[ProcessStat]:
     """Those whose cookie and keeper are wanted, with what carries none but is below them or in one of the groups."""
     own = {0, *procfs.list_ancestors(os.getpid())}
-    inside = {pid for leaf in leaves for pid in leaf.processes()}
-    belong: dict[int, None] = {}
-    bare: list[ProcessStat] = []
+    in_cgroup = {pid for leaf in leaves for pid in leaf.processes()}
+    members: dict[int, None] = {}
+    unmarked: list[ProcessStat] = []
     for one in procfs.list_descendants(os.getpid(), root_processes) if nearby else procfs.list_own_processes():
         if not one.alive or one.pid in own or not procfs.is_own_user(one.pid):
             continue
-        cookie, keeper = _find_marks(one) if nearby else _read_marks(one.pid)
+        cookie, starter = _find_marks(one) if nearby else _read_marks(one.pid)
         if not cookie:
-            bare.append(one)
-        if (wanted(cookie, keeper) if cookie else one.pid in inside) and procfs.is_same_namespace(one.pid):
-            belong[one.pid] = None
+            unmarked.append(one)
+        if (matches(cookie, starter) if cookie else one.pid in in_cgroup) and procfs.is_same_namespace(one.pid):
+            members[one.pid] = None
             if cookie:
                 yield one
-    belong = _add_children(belong, bare)
-    yield from (one for one in bare if one.pid in belong and not _is_embedded_server(one.pid))
+    members = _add_children(members, unmarked)
+    yield from (one for one in unmarked if one.pid in members and not _is_embedded_server(one.pid))

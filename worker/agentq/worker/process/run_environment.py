@@ -53,20 +53,24 @@ class RunEnvironment:
             name: value for name, value in inherited if name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES)
         }
 
-    def of(
-        self, claim: Claim, spec: RunSpec, extra: Mapping[str, str], beneath: Mapping[str, str] = MappingProxyType({})
+    def build(
+        self,
+        claim: Claim,
+        spec: RunSpec,
+        overrides: Mapping[str, str],
+        defaults: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, str]:
         """The whole environment of an attempt. What the run sets itself wins, over `beneath` as well, but not over what
         marks it.
         """
-        place = self.traced(claim, spec)
+        traceparent = self.traced(claim, spec)
         return {
             **self.passed(),
-            **({TRACEPARENT: place} if place else {}),
+            **({TRACEPARENT: traceparent} if traceparent else {}),
             **({"AGENTQ_SESSION": spec.session} if spec.session else {}),
-            **beneath,
+            **defaults,
             **spec.env,
-            **extra,
+            **overrides,
             "AGENTQ_RUN": self.cookie(claim),
             "AGENTQ_RUN_ID": claim.id,
             "AGENTQ_ATTEMPT": claim.fence.partition("-")[0],

@@ -84,10 +84,10 @@ class RunProcess:
     """The first process of an attempt."""
 
     def __init__(
-        self, popen: subprocess.Popen[bytes], ends: Sequence[int], cookie: str, leaf: RunCgroup | None
+        self, popen: subprocess.Popen[bytes], pipes: Sequence[int], cookie: str, leaf: RunCgroup | None
     ) -> None:
         self.pid = popen.pid
-        self.stdout, self.stderr = ends
+        self.stdout, self.stderr = pipes
         self._popen = popen
         self._stdin = -1
         self._unwritten = memoryview(b"")
@@ -96,7 +96,7 @@ class RunProcess:
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[ProcessExit] = self._loop.create_future()
         root = procfs.read_stat(self.pid) or procfs.ProcessStat(self.pid, os.getpid(), self.pid, self.pid, 0, True)
-        self._run = process_tree.ProcessTree(cookie, root, monotonic_ms(), leaf)
+        self._tree = process_tree.ProcessTree(cookie, root, monotonic_ms(), leaf)
         root_processes[self.pid] = root.began
         self._watch()
         schedule_reaping()
@@ -111,28 +111,28 @@ class RunProcess:
             if cgroups
             else None
         )
-        ends: list[int] = []
+        pipes: list[int] = []
         try:
             limits = _build_limits(launch.caps, bounded=bounded and leaf is not None)
             for _ in range(3 if launch.stdin else 2):
-                ends += os.pipe()
-            written = _fill_pipe(ends[5], launch.stdin) if launch.stdin else 0
-            popen = _spawn_process(launch, ends, limits)
+                pipes += os.pipe()
+            written = _fill_pipe(pipes[5], launch.stdin) if launch.stdin else 0
+            popen = _spawn_process(launch, pipes, limits)
         except (OSError, ValueError) as error:
-            _close_all(ends)
+            _close_all(pipes)
             if leaf is not None:
                 leaf.remove()
             raise SpawnFailed(_format_spawn_error(error, launch)) from error
-        _close_all([ends[1], ends[3], *ends[4:5]])
-        process = cls(popen, (ends[0], ends[2]), launch.cookie, leaf)
+        _close_all([pipes[1], pipes[3], *pipes[4:5]])
+        process = cls(popen, (pipes[0], pipes[2]), launch.cookie, leaf)
         os.set_blocking(process.stdout, False)
         os.set_blocking(process.stderr, False)
         if launch.stdin:
-            process._feed(ends[5], memoryview(launch.stdin)[written:])
+            process._feed_stdin(pipes[5], memoryview(launch.stdin)[written:])
         try:
-            _apply_limits(process._run, {} if _PRLIMIT else limits, launch.caps.nice)
+            _apply_limits(process._tree, {} if _PRLIMIT else limits, launch.caps.nice)
         except OSError as error:
-            _close_all(ends[:3:2])
+            _close_all(pipes[:3:2])
             await process.end(0)
             raise SpawnFailed(f"The limits of {launch.argv[0]} cannot be set: {error.strerror}.") from error
         return process
@@ -161,28 +161,28 @@ class RunProcess:
             if not self._exit.done():
                 why = "it hangs in the kernel, or is not our user's"
                 raise Unkillable(f"Process {self.pid} cannot be ended: {why}.")
-        return await process_tree.end_tree(self._run)
+        return await process_tree.end_tree(self._tree)
 
     async def _terminate(self, grace_ms: int) -> None:
         """SIGTERM to the group; over when all of it has gone, be it the first process that ends last or another."""
         deadline_ms = monotonic_ms() + grace_ms
         if self._exit.done():
-            for one in self._group():
+            for one in self._group_members():
                 send_signal(one, signal.SIGTERM)
         else:
             self._signal_group(signal.SIGTERM)
             self._signal_group(signal.SIGCONT)
             await asyncio.wait([self._exit], timeout=grace_ms / 1000)
         if self._exit.done():
-            await wait_until_gone(self._group(), deadline_ms - monotonic_ms())
+            await wait_until_gone(self._group_members(), deadline_ms - monotonic_ms())
 
     def _signal_group(self, number: signal.Signals) -> None:
         """Only while the first process has not been reaped: until then the group's number cannot be another's."""
         with suppress(PermissionError, ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def _group(self) -> list[procfs.ProcessStat]:
-        return [one for one, _ in process_tree.find_members([self._run]) if one.group == self.pid]
+    def _group_members(self) -> list[procfs.ProcessStat]:
+        return [one for one, _ in process_tree.find_members([self._tree]) if one.group == self.pid]
 
     def _watch(self) -> None:
         """Have `_reap` called when it has ended: by a pidfd where there is one, by a thread elsewhere."""
@@ -190,11 +190,11 @@ class RunProcess:
             self._pidfd = pidfd.open_pidfd(self.pid)
         except OSError:
             self._pidfd = -1
-            threading.Thread(target=self._sleep_until_ended, daemon=True).start()
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
         else:
             self._loop.add_reader(self._pidfd, self._reap)
 
-    def _sleep_until_ended(self) -> None:
+    def _wait_in_thread(self) -> None:
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with suppress(RuntimeError):  # the loop is closed
@@ -205,36 +205,36 @@ class RunProcess:
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        self._stop_feeding()
+        self._close_stdin()
         try:
             _, status, usage = os.wait4(self.pid, 0)
         except ChildProcessError:  # somebody else took it
             ended = ProcessExit(None, None, 0, 0, 0, False)
         else:
-            ended = self._exit_of(status, usage)
+            ended = self._build_exit(status, usage)
         root_processes.pop(self.pid, None)
         self._popen.returncode = -(ended.signal or 0) or ended.code or 0
         self._exit.set_result(ended)
 
-    def _exit_of(self, status: int, usage: resource.struct_rusage) -> ProcessExit:
+    def _build_exit(self, status: int, usage: resource.struct_rusage) -> ProcessExit:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        leaf = self._run.leaf
+        leaf = self._tree.leaf
         peak = (leaf.peak_bytes() if leaf is not None else 0) or _measure_peak_bytes(usage)
         oom = leaf is not None and leaf.out_of_memory()
         if number == signal.SIGKILL and not self._killed:
             oom = oom or procfs.count_oom_kills() > self._kills_before
         return ProcessExit(code, number, round(usage.ru_utime * 1000), round(usage.ru_stime * 1000), peak, oom)
 
-    def _feed(self, end: int, unwritten: memoryview) -> None:
+    def _feed_stdin(self, end: int, unwritten: memoryview) -> None:
         """Write the rest of its stdin whenever it has read some."""
         self._stdin, self._unwritten = end, unwritten
         if unwritten and not self._exit.done():
-            self._loop.add_writer(end, self._feed_some)
+            self._loop.add_writer(end, self._write_stdin)
         else:
-            self._stop_feeding()
+            self._close_stdin()
 
-    def _feed_some(self) -> None:
+    def _write_stdin(self) -> None:
         try:
             self._unwritten = self._unwritten[os.write(self._stdin, self._unwritten[:PIPE_BYTES]) :]
         except BlockingIOError:
@@ -242,9 +242,9 @@ class RunProcess:
         except OSError:  # nobody will read it any more
             self._unwritten = memoryview(b"")
         if not self._unwritten:
-            self._stop_feeding()
+            self._close_stdin()
 
-    def _stop_feeding(self) -> None:
+    def _close_stdin(self) -> None:
         if self._stdin >= 0:
             self._loop.remove_writer(self._stdin)
             os.close(self._stdin)
@@ -271,7 +271,7 @@ def _fill_pipe(end: int, text: bytes) -> int:
         return 0
 
 
-def _spawn_process(launch: ProcessLaunch, ends: list[int], limits: ProcessLimits) -> subprocess.Popen[bytes]:
+def _spawn_process(launch: ProcessLaunch, pipes: list[int], limits: ProcessLimits) -> subprocess.Popen[bytes]:
     if not launch.argv:
         raise ValueError("the command line is empty")
     argv = list(launch.argv)
@@ -280,9 +280,9 @@ def _spawn_process(launch: ProcessLaunch, ends: list[int], limits: ProcessLimits
         argv = [_PRLIMIT, *(f"--{name}={soft}:{hard}" for name, (soft, hard) in limits.items()), "--", *argv]
     return subprocess.Popen(
         argv,
-        stdin=ends[4] if launch.stdin else subprocess.DEVNULL,
-        stdout=ends[1],
-        stderr=ends[3],
+        stdin=pipes[4] if launch.stdin else subprocess.DEVNULL,
+        stdout=pipes[1],
+        stderr=pipes[3],
         env={
             **launch.env,
             process_tree.COOKIE_VARIABLE: launch.cookie,
@@ -322,8 +322,8 @@ def _build_limits(caps: ResourceLimits, *, bounded: bool) -> ProcessLimits:
     limits = {}
     for name, soft, more in wanted:
         if soft is not None:
-            _, most = resource.getrlimit(_get_resource_number(name))
-            hard = soft + more if most == resource.RLIM_INFINITY else min(soft + more, most)
+            _, hard_max = resource.getrlimit(_get_resource_number(name))
+            hard = soft + more if hard_max == resource.RLIM_INFINITY else min(soft + more, hard_max)
             limits[name] = (min(soft, hard), hard)
     if limits and not hasattr(resource, "prlimit"):
         raise OSError("this system has no prlimit")
@@ -334,23 +334,23 @@ def _get_resource_number(name: str) -> int:
     return int(getattr(resource, f"RLIMIT_{name.upper()}"))
 
 
-def _apply_limits(run: process_tree.ProcessTree, limits: ProcessLimits, nice: int | None) -> None:
+def _apply_limits(tree: process_tree.ProcessTree, limits: ProcessLimits, nice: int | None) -> None:
     """Set what has not been set yet, also for what it has started in the meantime, which began without it."""
-    if not limits and run.leaf is None and nice is None:
+    if not limits and tree.leaf is None and nice is None:
         return
     with suppress(ProcessLookupError):
-        _apply_limits_to(run.root.pid, limits, run.leaf)
+        _apply_limits_to(tree.root.pid, limits, tree.leaf)
         if nice is not None:
-            os.setpriority(os.PRIO_PGRP, run.root.pid, nice)  # of the group, and so of every thread
-    done = {run.root.pid}
-    if not limits and nice is None and procfs.list_child_pids(run.root.pid) == []:
+            os.setpriority(os.PRIO_PGRP, tree.root.pid, nice)  # of the group, and so of every thread
+    done = {tree.root.pid}
+    if not limits and nice is None and procfs.list_child_pids(tree.root.pid) == []:
         return  # what has been missed here is found when the run ends
-    while new := {one.pid for one, _ in process_tree.find_members([run])} - done:
-        for each in new:
+    while new := {one.pid for one, _ in process_tree.find_members([tree])} - done:
+        for pid in new:
             with suppress(OSError):
-                _apply_limits_to(each, limits, run.leaf)
+                _apply_limits_to(pid, limits, tree.leaf)
                 if nice is not None:
-                    os.setpriority(os.PRIO_PROCESS, each, nice)
+                    os.setpriority(os.PRIO_PROCESS, pid, nice)
         done |= new
 
 
@@ -372,7 +372,7 @@ def _format_spawn_error(error: OSError | ValueError, launch: ProcessLaunch) -> s
         return f"The folder {launch.cwd} cannot be entered: {error.strerror}."
     if error.errno == errno.ENOENT and os.path.exists(launch.cwd / program) and "/" in program:
         return f"{program} cannot be started: the interpreter that its first line names does not exist."
-    told = {
+    messages = {
         errno.ENOENT: f"There is no program {program}; look at the command line and at PATH.",
         errno.EACCES: f"{program} is not executable; look at its mode and at those of its folders.",
         errno.ENOEXEC: f"{program} is not a program of this machine; a script needs a first line like #!/bin/sh.",
@@ -382,7 +382,7 @@ def _format_spawn_error(error: OSError | ValueError, launch: ProcessLaunch) -> s
         errno.EAGAIN: "The user has too many processes to start one more; raise `ulimit -u`.",
         errno.ENOMEM: "The machine has not enough memory to start a process.",
     }
-    return told.get(error.errno) or f"{program} cannot be started: {error.strerror}."
+    return messages.get(error.errno) or f"{program} cannot be started: {error.strerror}."
 
 
 def _close_all(ends: Sequence[int]) -> None:

@@ -36,7 +36,7 @@ class Unkillable(AgentqError):
     """A process of a run cannot be ended."""
 
 
-async def kill_all(find: FindProcesses, strike: KillGroup = lambda: None) -> list[ProcessStat]:
+async def kill_all(find: FindProcesses, kill_groups: KillGroup = lambda: None) -> list[ProcessStat]:
     """Stop and kill until a look finds nothing; all that was found. `strike` is what may kill much at one blow."""
     ended: dict[str, ProcessStat] = {}
     deadline_ms = monotonic_ms() + KILL_TIMEOUT_MS
@@ -45,7 +45,7 @@ async def kill_all(find: FindProcesses, strike: KillGroup = lambda: None) -> lis
         if clean and not found:
             return list(ended.values())
         ended.update((one.name, one) for one in found)
-        strike()
+        kill_groups()
         for one in found:
             send_signal(one, signal.SIGKILL)
         await wait_until_gone(found, KILL_ROUND_MS)
@@ -75,22 +75,22 @@ async def _stop_all(find: FindProcesses) -> tuple[list[ProcessStat], bool]:
     return list(found.values()), False
 
 
-def send_signal(one: ProcessStat, number: signal.Signals) -> bool:
+def send_signal(process: ProcessStat, number: signal.Signals) -> bool:
     """Signal the process that was judged, and no later one of that number; False if it is gone."""
     try:
-        end = pidfd.open_pidfd(one.pid)
+        end = pidfd.open_pidfd(process.pid)
     except ProcessLookupError:
         return False
     except OSError:  # none left, or none on this system
         end = -1
     try:
-        now = procfs.read_stat(one.pid)
-        if now is None or now.began != one.began:
+        now = procfs.read_stat(process.pid)
+        if now is None or now.began != process.began:
             return False
         if end >= 0:
             pidfd.send_signal(end, number)
         else:
-            os.kill(one.pid, number)
+            os.kill(process.pid, number)
     except OSError:
         return False
     finally:
@@ -99,10 +99,10 @@ def send_signal(one: ProcessStat, number: signal.Signals) -> bool:
     return True
 
 
-async def wait_until_gone(those: Iterable[ProcessStat], patience_ms: int) -> bool:
+async def wait_until_gone(processes: Iterable[ProcessStat], timeout_ms: int) -> bool:
     """Wait until they have ended, as zombies or wholly; False if some have not in time."""
-    deadline_ms = monotonic_ms() + patience_ms
-    left = list(those)
+    deadline_ms = monotonic_ms() + timeout_ms
+    left = list(processes)
     while left := [one for one in left if _is_alive(one)]:
         remaining_ms = deadline_ms - monotonic_ms()
         if remaining_ms <= 0:
@@ -116,22 +116,22 @@ def _is_alive(one: ProcessStat) -> bool:
     return now is not None and now.began == one.began and now.alive
 
 
-async def _wait_for_first(those: Iterable[ProcessStat], patience_ms: int) -> None:
+async def _wait_for_first(processes: Iterable[ProcessStat], timeout_ms: int) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     ends: list[int] = []
     try:
-        for one in those:
+        for one in processes:
             try:
                 ends.append(pidfd.open_pidfd(one.pid))
             except ProcessLookupError:
                 ended.set()
             except OSError:  # none left, or none on this system
-                patience_ms = min(patience_ms, POLL_MS)
+                timeout_ms = min(timeout_ms, POLL_MS)
             else:
                 loop.add_reader(ends[-1], ended.set)
         with suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), patience_ms / 1000)
+            await asyncio.wait_for(ended.wait(), timeout_ms / 1000)
     finally:
         for end in ends:
             loop.remove_reader(end)

@@ -36,70 +36,70 @@ class LogUpload:
     """Tells what attempts say, in a thread."""
 
     def __init__(
-        self, queue: RunVerbs, spill: SpillFile, answering_since_ms: Callable[[], int | None], failed: OnFailure
+        self, queue: RunVerbs, spill: SpillFile, answering_since_ms: Callable[[], int | None], on_failure: OnFailure
     ) -> None:
         self.queue = queue
         self._conversations = AgentConversations(queue.store)
         self._spill = spill
         self._answering_since_ms = answering_since_ms
         """Since when the server has answered without a break; None if it does not."""
-        self._tales: dict[Claim, UploadBuffer] = {}
+        self._buffers: dict[Claim, UploadBuffer] = {}
         self._forgotten: list[UploadBuffer] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._over = False
+        self._aborted = False
         self._refused = False
         """The server has answered that it takes nothing at the moment: it is out of memory."""
-        self._on_told: Callable[[], None] = lambda: None
-        self._thread = WorkerThread(self._run, "agentq-narration", failed)
+        self._on_uploaded: Callable[[], None] = lambda: None
+        self._thread = WorkerThread(self._run, "agentq-narration", on_failure)
 
-    def on_told(self, act: Callable[[], None]) -> None:
+    def on_uploaded(self, act: Callable[[], None]) -> None:
         """What to do, in whichever thread, when a last word may follow that had to wait."""
-        self._on_told = act
+        self._on_uploaded = act
 
     def start(self) -> None:
         self._thread.start()
 
     def log(self, claim: Claim, chunks: list[LogChunk]) -> None:
         with self._changed:
-            self._tales.setdefault(claim, UploadBuffer()).add(chunks)
+            self._buffers.setdefault(claim, UploadBuffer()).add(chunks)
             self._changed.notify_all()
 
     def progress(self, claim: Claim, progress: Mapping[str, object]) -> None:
         """The newest word counts; those that were not sent yet are forgotten."""
         with self._changed:
-            self._tales.setdefault(claim, UploadBuffer()).progress = progress
+            self._buffers.setdefault(claim, UploadBuffer()).progress = progress
             self._changed.notify_all()
 
     def spent(self, claim: Claim, spending: AgentSpending, totals: Mapping[str, float]) -> None:
         """What an agent's attempt has spent so far; the newest word has all that those before it had."""
         with self._changed:
-            self._tales.setdefault(claim, UploadBuffer()).spent = (spending, totals)
+            self._buffers.setdefault(claim, UploadBuffer()).spent = (spending, totals)
             self._changed.notify_all()
 
-    def told(self, claim: Claim) -> bool:
+    def may_report_end(self, claim: Claim) -> bool:
         """Whether the last word of an attempt may follow; asked again and again from when there is one.
 
         A server that is away could not be told the last word either, so that time does not count.
         """
         with self._changed:
-            tale = self._tales.get(claim)
-            if tale is None or tale.empty() or self._over:
+            buffer = self._buffers.get(claim)
+            if buffer is None or buffer.is_empty() or self._aborted:
                 return True
             since_ms, now_ms = self._answering_since_ms(), monotonic_ms()
-            if tale.ended_ms is None:
-                tale.ended_ms = now_ms
+            if buffer.ended_ms is None:
+                buffer.ended_ms = now_ms
             if since_ms is None:
                 return False
             # What was spent is taken even where there is no room for words.
-            return (self._refused and tale.spent is None) or now_ms - max(since_ms, tale.ended_ms) >= UPLOAD_WAIT_MS
+            return (self._refused and buffer.spent is None) or now_ms - max(since_ms, buffer.ended_ms) >= UPLOAD_WAIT_MS
 
     def forget(self, claim: Claim) -> None:
         """There is nothing more to tell of this attempt."""
         with self._changed:
-            tale = self._tales.pop(claim, None)
-            if tale is not None:
-                self._forgotten.append(tale)
+            buffer = self._buffers.pop(claim, None)
+            if buffer is not None:
+                self._forgotten.append(buffer)
                 self._changed.notify_all()
 
     def close(self, patience_ms: int) -> None:
@@ -109,61 +109,61 @@ class LogUpload:
             self._changed.notify_all()
         self._thread.join(patience_ms / 1000)
         with self._changed:
-            self._over = True
+            self._aborted = True
             self._changed.notify_all()
-        self._on_told()
+        self._on_uploaded()
 
     def _run(self) -> None:
-        while (unsaid := self._unsaid()) and not self._over:
+        while (pending := self._wait_for_pending()) and not self._aborted:
             # What was spent goes first: a server without room for words takes that all the same.
-            acts = [(act, *each) for act in (self._tell_spent, self._tell) for each in unsaid]
-            for act, claim, tale in acts:
+            uploads = [(upload, *each) for upload in (self._upload_spending, self._upload) for each in pending]
+            for act, claim, buffer in uploads:
                 try:
-                    told = act(claim, tale)
-                    self._refused = self._refused and not told
+                    accepted = act(claim, buffer)
+                    self._refused = self._refused and not accepted
                 except (Unreachable, TryLater) as fault:
                     self._refused = isinstance(fault, TryLater)
-                    self._on_told()
-                    self._put_away()
+                    self._on_uploaded()
+                    self._spill_excess()
                     with self._changed:
-                        self._changed.wait_for(lambda: self._over, random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+                        self._changed.wait_for(lambda: self._aborted, random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                     break
                 except AgentqError:
                     # The attempt was superseded, or has ended: nobody wants to hear of it any more.
                     with self._changed:
-                        tale.clear()
-                if tale.ended_ms is not None and tale.empty():
-                    self._on_told()
+                        buffer.clear()
+                if buffer.ended_ms is not None and buffer.is_empty():
+                    self._on_uploaded()
         self._spill.close()
 
-    def _unsaid(self) -> list[tuple[Claim, UploadBuffer]]:
+    def _wait_for_pending(self) -> list[tuple[Claim, UploadBuffer]]:
         """What there is to say, as soon as there is any; nothing if it is over."""
         with self._changed:
             while True:
-                self._clear_away()
-                unsaid = [(claim, tale) for claim, tale in self._tales.items() if not tale.empty()]
-                if unsaid or self._closed:
-                    return unsaid
+                self._drop_pieces()
+                pending = [(claim, buffer) for claim, buffer in self._buffers.items() if not buffer.is_empty()]
+                if pending or self._closed:
+                    return pending
                 self._changed.wait()
 
-    def _tell(self, claim: Claim, tale: UploadBuffer) -> bool:
+    def _upload(self, claim: Claim, buffer: UploadBuffer) -> bool:
         """Whether there were words, and the server took them."""
-        chunks, progress = self._next_chunks(tale), tale.progress
+        chunks, progress = self._next_chunks(buffer), buffer.progress
         if chunks:
-            self.queue.log(claim, tale.logged + 1, chunks)
-            tale.logged += 1
-            tale.sending = []
+            self.queue.log(claim, buffer.logged + 1, chunks)
+            buffer.logged += 1
+            buffer.sending = []
         if progress is not None:
-            self.queue.report(claim, tale.reported + 1, progress)
-            tale.reported += 1
+            self.queue.report(claim, buffer.reported + 1, progress)
+            buffer.reported += 1
         with self._changed:
-            if tale.progress is progress:
-                tale.progress = None
+            if buffer.progress is progress:
+                buffer.progress = None
         return bool(chunks) or progress is not None
 
-    def _tell_spent(self, claim: Claim, tale: UploadBuffer) -> bool:
+    def _upload_spending(self, claim: Claim, buffer: UploadBuffer) -> bool:
         """Never whether the server takes words."""
-        spent = tale.spent
+        spent = buffer.spent
         if spent is None:
             return False
         try:
@@ -171,16 +171,16 @@ class LogUpload:
         except Invalid as invalid:
             self.log(claim, [LogChunk("note", f"what it has spent cannot be counted: {invalid}\n")])
         with self._changed:
-            if tale.spent is spent:
-                tale.spent = None
+            if buffer.spent is spent:
+                buffer.spent = None
         return False
 
-    def _next_chunks(self, tale: UploadBuffer) -> list[LogChunk]:
+    def _next_chunks(self, buffer: UploadBuffer) -> list[LogChunk]:
         """What is to be sent next of a tale, from the disk if it is there."""
         with self._changed:
-            first = tale.parts[0] if tale.parts else None
-            if tale.sending or first is None:
-                return tale.to_send()
+            first = buffer.parts[0] if buffer.parts else None
+            if buffer.sending or first is None:
+                return buffer.next_chunks()
         assert first.piece is not None
         try:
             chunks = unpack_chunks(self._spill.get(first.piece))
@@ -188,36 +188,36 @@ class LogUpload:
             chunks = []
         with self._changed:
             # It may have had to go meanwhile; then its turn is over.
-            if tale.parts and tale.parts[0] is first:
+            if buffer.parts and buffer.parts[0] is first:
                 if chunks:
-                    tale.read(chunks)
+                    buffer.load_first(chunks)
                 else:
-                    tale.unreadable()
-            return tale.sending
+                    buffer.drop_first()
+            return buffer.sending
 
-    def _put_away(self) -> None:
+    def _spill_excess(self) -> None:
         """Bring what waits in memory down to its bound: onto the disk or, where that is full, out of the world."""
         while True:
             with self._changed:
-                self._clear_away()
-                tales = self._tales.values()
-                if sum(tale.in_memory for tale in tales) <= MEMORY_CHARACTERS:
+                self._drop_pieces()
+                buffers = self._buffers.values()
+                if sum(buffer.in_memory for buffer in buffers) <= MEMORY_CHARACTERS:
                     return
-                longest = max(tales, key=lambda tale: tale.in_memory)
-                part, chunks = longest.set_apart()
+                longest = max(buffers, key=lambda tale: tale.in_memory)
+                part, chunks = longest.take_part()
             piece = self._spill.put(pack_chunks(chunks))
             with self._changed:
                 if piece is None:
-                    longest.missed(part)
+                    longest.spill_failed(part)
                 else:
-                    longest.put(part, piece)
+                    longest.spilled(part, piece)
 
-    def _clear_away(self) -> None:
+    def _drop_pieces(self) -> None:
         """Let the disk forget what was dropped."""
-        for tale in self._forgotten:
-            tale.clear()
-        for tale in (*self._forgotten, *self._tales.values()):
-            for piece in tale.dropped:
+        for buffer in self._forgotten:
+            buffer.clear()
+        for buffer in (*self._forgotten, *self._buffers.values()):
+            for piece in buffer.dropped:
                 self._spill.drop(piece)
-            tale.dropped.clear()
+            buffer.dropped.clear()
         self._forgotten.clear()

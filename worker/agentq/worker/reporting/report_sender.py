@@ -80,115 +80,115 @@ class ReportSender:
         self,
         queue: RunVerbs,
         spill: SpillFile,
-        heard: Callable[[AttemptReport, AgentqError | None], None],
-        failed: OnFailure,
+        on_answered: Callable[[AttemptReport, AgentqError | None], None],
+        on_failure: OnFailure,
         may_end: Callable[[Claim], bool] = lambda _: True,
     ) -> None:
         self.queue = queue
         self._spill = spill
-        self._heard = heard
+        self._on_answered = on_answered
         self._may_end = may_end
-        self._words: OrderedDict[int, _PendingReport] = OrderedDict()
-        self._said = 0
-        self._ready = threading.Condition()
+        self._pending: OrderedDict[int, _PendingReport] = OrderedDict()
+        self._next_number = 0
+        self._changed = threading.Condition()
         self._closed = False
-        self._failed = failed
-        self._set_aside: list[AttemptReport] = []
+        self._on_failure = on_failure
+        self._unsendable: list[AttemptReport] = []
         """How attempts ended that could not be reported for a fault of the worker itself."""
-        self._thread = WorkerThread(self._run, "agentq-reports", failed)
+        self._thread = WorkerThread(self._run, "agentq-reports", on_failure)
 
     def start(self) -> None:
         self._thread.start()
 
-    def say(self, report: AttemptReport) -> None:
+    def send(self, report: AttemptReport) -> None:
         size = len(report.outcome.to_wire()) if report.outcome is not None else 0
-        with self._ready:
-            self._words[self._said] = _PendingReport(report, size)
-            self._said += 1
-            self._ready.notify()
+        with self._changed:
+            self._pending[self._next_number] = _PendingReport(report, size)
+            self._next_number += 1
+            self._changed.notify()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """A word that was held back may be said now."""
-        with self._ready:
-            self._ready.notify()
+        with self._changed:
+            self._changed.notify()
 
     def close(self, patience_ms: int) -> bool:
         """Say what is left, and end; false if the server did not hear it all in time."""
-        with self._ready:
+        with self._changed:
             self._closed = True
-            self._ready.notify()
+            self._changed.notify()
         self._thread.join(patience_ms / 1000)
-        return not self._thread.is_alive() and not self._words and not self._set_aside
+        return not self._thread.is_alive() and not self._pending and not self._unsendable
 
-    def left(self) -> list[AttemptReport]:
+    def unsent(self) -> list[AttemptReport]:
         """How attempts ended of which the server has not been told, once this is closed."""
-        with self._ready:
-            words = [word for word in self._words.values() if word.report.is_final]
-        return [*self._set_aside, *(self._whole(word) for word in words)]
+        with self._changed:
+            pending = [entry for entry in self._pending.values() if entry.report.is_final]
+        return [*self._unsendable, *(self._load(word) for word in pending)]
 
     def _run(self) -> None:
-        while (batch := self._next()) is not None:
+        while (batch := self._wait_for_batch()) is not None:
             if not batch:
-                self._put_away()
+                self._spill_excess()
                 continue
-            reports = [self._whole(word) for word in batch.values()]
+            reports = [self._load(entry) for entry in batch.values()]
             try:
-                answers: list[AgentqError | None] | None = self._send(reports)
+                answers: list[AgentqError | None] | None = self._send_batch(reports)
             except (Unreachable, TryLater):
-                self._put_away()
-                with self._ready:
-                    self._ready.wait_for(lambda: False, timeout=random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+                self._spill_excess()
+                with self._changed:
+                    self._changed.wait_for(lambda: False, timeout=random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                 continue
             except Exception as error:  # noqa: BLE001 - the worker ends by it, and says the other words before
-                self._failed(
+                self._on_failure(
                     wrap_unexpected_error(error, f"at the report {reports[0].verb} of the run {reports[0].claim.id}")
                 )
-                self._set_aside += [report for report in reports if report.is_final]
+                self._unsendable += [report for report in reports if report.is_final]
                 answers = None
-            with self._ready:
+            with self._changed:
                 for number in batch:
-                    del self._words[number]
+                    del self._pending[number]
             for word in batch.values():
                 if word.piece is not None:
                     self._spill.drop(word.piece)
             for report, answer in zip(reports, answers, strict=True) if answers is not None else ():
-                self._heard(report, answer)
+                self._on_answered(report, answer)
         self._spill.close()
 
-    def _next(self) -> dict[int, _PendingReport] | None:
+    def _wait_for_batch(self) -> dict[int, _PendingReport] | None:
         """The next words to say, as soon as there are any; none if all are held back, None if it is over."""
-        with self._ready:
-            self._ready.wait_for(lambda: self._words or self._closed)
-            if not self._words:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._closed)
+            if not self._pending:
                 return None
-            batch = self._batch()
+            batch = self._next_batch()
             if not batch:
-                self._ready.wait(HELD_CHECK_MS / 1000)
-                batch = self._batch()
+                self._changed.wait(HELD_CHECK_MS / 1000)
+                batch = self._next_batch()
             return batch
 
-    def _batch(self) -> dict[int, _PendingReport]:
+    def _next_batch(self) -> dict[int, _PendingReport]:
         """The first words that may be said and that one call can say."""
         batch: dict[int, _PendingReport] = {}
         verb, size = None, 0
-        for number, word in self._words.items():
-            if word.report.is_final and not self._may_end(word.report.claim):
+        for number, entry in self._pending.items():
+            if entry.report.is_final and not self._may_end(entry.report.claim):
                 continue
-            alone = word.report.verb not in BATCHED_VERBS or word.piece is not None
-            size += word.bytes
-            if batch and (alone or word.report.verb != verb or len(batch) == BATCH_MAX or size > BATCH_BYTES):
+            alone = entry.report.verb not in BATCHED_VERBS or entry.piece is not None
+            size += entry.bytes
+            if batch and (alone or entry.report.verb != verb or len(batch) == BATCH_MAX or size > BATCH_BYTES):
                 break
-            batch[number], verb = word, word.report.verb
+            batch[number], verb = entry, entry.report.verb
             if alone:
                 break
         return batch
 
-    def _put_away(self) -> None:
+    def _spill_excess(self) -> None:
         """While nothing can be said, bring outcomes that exceed the bound to the disk, as far as that has room."""
-        with self._ready:
-            words = [word for word in self._words.values() if word.piece is None]
+        with self._changed:
+            pending = [entry for entry in self._pending.values() if entry.piece is None]
         kept = 0
-        for word in words:
+        for word in pending:
             kept += word.bytes
             outcome = word.report.outcome
             if kept > MEMORY_BYTES_MAX and outcome is not None:
@@ -198,17 +198,17 @@ class ReportSender:
                 word.report = replace(word.report, outcome=None)
                 kept -= word.bytes
 
-    def _whole(self, word: _PendingReport) -> AttemptReport:
-        if word.piece is None:
-            return word.report
+    def _load(self, entry: _PendingReport) -> AttemptReport:
+        if entry.piece is None:
+            return entry.report
         try:
-            return replace(word.report, outcome=Outcome.model_validate_json(self._spill.get(word.piece)))
+            return replace(entry.report, outcome=Outcome.model_validate_json(self._spill.get(entry.piece)))
         except (OSError, ValueError) as error:
             # Nobody will ever know how it ended, so it did not complete; its crash budget says whether it runs again.
             text = f"its outcome waited on the worker's disk and cannot be read again: {error}"
-            return AttemptReport("fail", word.report.claim, Outcome(class_=OutcomeClass.INTERNAL, error=text[:1000]))
+            return AttemptReport("fail", entry.report.claim, Outcome(class_=OutcomeClass.INTERNAL, error=text[:1000]))
 
-    def _send(self, batch: Sequence[AttemptReport]) -> list[AgentqError | None]:
+    def _send_batch(self, batch: Sequence[AttemptReport]) -> list[AgentqError | None]:
         first = batch[0]
         try:
             if first.verb == "start":
@@ -230,5 +230,5 @@ class ReportSender:
             raise
         except AgentqError as refused:
             # It concerns one of them, or all: each learns by itself, and those before it can be said twice.
-            return [refused] if len(batch) == 1 else [self._send([report])[0] for report in batch]
+            return [refused] if len(batch) == 1 else [self._send_batch([report])[0] for report in batch]
         return [None]

@@ -63,5 +63,5 @@ class RunLog:
 
 
 def _write_event(event: str, claim: Claim, fields: dict[str, Any]) -> None:
-    told = {"run": claim.id, "attempt": int(claim.fence.partition("-")[0]), **fields}
-    log.info(event, extra={"fields": {name: value for name, value in told.items() if value not in (None, "")}})
+    all_fields = {"run": claim.id, "attempt": int(claim.fence.partition("-")[0]), **fields}
+    log.info(event, extra={"fields": {name: value for name, value in all_fields.items() if value not in (None, "")}})

@@ -79,12 +79,12 @@ class SpillFile:
 
     def _write(self, body: bytes) -> None:
         if self._file is None:
-            self._file = self._opened()
+            self._file = self._open()
         written = 0
         while written < len(body):
             written += os.pwrite(self._file, body[written:], self._end + written)
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
             return os.dup(file.fileno())

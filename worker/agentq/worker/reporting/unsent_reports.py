@@ -32,7 +32,7 @@ class UnsentReports:
     def __init__(self, home: Path, namespace: str) -> None:
         self.folder = home / "unreported" / namespace
 
-    def keep(self, worker: str, reports: Sequence[AttemptReport]) -> str:
+    def save(self, worker: str, reports: Sequence[AttemptReport]) -> str:
         """Write them down; the sentence that says what becomes of them."""
         runs = list(dict.fromkeys(report.claim.id for report in reports))
         more = f" and {len(runs) - NAMED_RUNS_MAX} more" if len(runs) > NAMED_RUNS_MAX else ""
@@ -44,7 +44,7 @@ class UnsentReports:
             return f"The server has not been told {which}. That could not be kept either ({error}); they run again."
         return f"The server has not been told {which}. The next worker that starts here reports it."
 
-    def report_all(
+    def send_all(
         self, queue_of: Callable[[str], AbstractContextManager[RunVerbs]], note: Callable[[str], None]
     ) -> None:
         """Report all that is kept, each as the worker that left it; what the server cannot be told now stays."""
@@ -52,15 +52,15 @@ class UnsentReports:
             worker = file.stem
             try:
                 with queue_of(worker) as queue:
-                    self._report(file, queue, worker, note)
+                    self._send_file(file, queue, worker, note)
             except (AgentqError, OSError) as error:
                 note(f"what the worker {worker} could not report is kept: {error}")
 
-    def _report(self, file: Path, queue: RunVerbs, worker: str, note: Callable[[str], None]) -> None:
-        kept = {
+    def _send_file(self, file: Path, queue: RunVerbs, worker: str, note: Callable[[str], None]) -> None:
+        lines = {
             report.claim: line for line in file.read_text().splitlines() if (report := _parse_report(line)) is not None
         }
-        reports = [_parse_report(line) for line in kept.values()]
+        reports = [_parse_report(line) for line in lines.values()]
         answers: dict[Claim, AgentqError | None] = {}
         sender = ReportSender(
             queue, SpillFile(self.folder), lambda report, answer: answers.update({report.claim: answer}), _log_fault
@@ -68,17 +68,17 @@ class UnsentReports:
         sender.start()
         for report in reports:
             if report is not None:
-                sender.say(report)
+                sender.send(report)
         sender.close(SEND_TIMEOUT_MS)
-        left = [line for claim, line in kept.items() if isinstance(answers.get(claim, NotFound()), NotFound)]
-        if left:
-            self._write(file, left)
+        unknown = [line for claim, line in lines.items() if isinstance(answers.get(claim, NotFound()), NotFound)]
+        if unknown:
+            self._write(file, unknown)
         else:
             file.unlink(missing_ok=True)
-        taken = sum(answer is None for answer in answers.values())
-        refused = len(answers) - taken - sum(isinstance(answer, NotFound) for answer in answers.values())
-        if taken:
-            note(f"reported how {_count_runs(taken)} ended that the worker {worker} could not report.")
+        accepted = sum(answer is None for answer in answers.values())
+        refused = len(answers) - accepted - sum(isinstance(answer, NotFound) for answer in answers.values())
+        if accepted:
+            note(f"reported how {_count_runs(accepted)} ended that the worker {worker} could not report.")
         if refused:
             has = "has" if refused == 1 else "have"
             note(f"{_count_runs(refused)} of the worker {worker} {has} gone on without what that could not report.")
@@ -123,16 +123,16 @@ def _encode_report(report: AttemptReport) -> str:
 def _parse_report(line: str) -> AttemptReport | None:
     """The report of a line; None if it is none, which is logged."""
     try:
-        told = json.loads(line)
-        outcome, wait = told["outcome"], told["wait"]
+        fields = json.loads(line)
+        outcome, wait = fields["outcome"], fields["wait"]
         return AttemptReport(
-            told["verb"],
-            Claim(told["run"], told["fence"], told["lane"], ""),
+            fields["verb"],
+            Claim(fields["run"], fields["fence"], fields["lane"], ""),
             None if outcome is None else Outcome.model_validate_json(outcome),
-            told["reason"],
+            fields["reason"],
             None if wait is None else RunWait.model_validate_json(wait),
-            told["delay_ms"],
-            told["due_at_ms"],
+            fields["delay_ms"],
+            fields["due_at_ms"],
         )
     except (ValueError, KeyError, TypeError) as error:
         log.warning("a report that was kept cannot be read and is dropped: %s", error)

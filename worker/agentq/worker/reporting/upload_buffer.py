@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNKS_A_CALL
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNKS_PER_CALL
 from agentq.coordinator.model.spec import AgentSpending
 from agentq.coordinator.runs.logs import LogChunk
 from agentq.worker.reporting.spill import SpilledPiece
 
 BUFFER_CHARACTERS = LOG_BYTES
 PART_CHARACTERS = 256 << 10
-PART_CHUNKS = LOG_CHUNKS_A_CALL - 1
+PART_CHUNKS = LOG_CHUNKS_PER_CALL - 1
 """With the note before it, a part is sent in one call."""
 
 
@@ -27,7 +27,7 @@ class BufferPart:
     """Some chunks on the disk, or on their way there."""
 
     characters: int
-    missing: int
+    missing_before: int
     """Characters that are missing before it."""
     piece: SpilledPiece | None = None
 
@@ -54,84 +54,84 @@ class UploadBuffer:
     ended_ms: int | None = None
     """Since when its last word waits for it."""
 
-    def empty(self) -> bool:
-        words = self.chunks or self.parts or self.sending or self.missing
-        return not words and self.progress is None and self.spent is None
+    def is_empty(self) -> bool:
+        has_log = self.chunks or self.parts or self.sending or self.missing
+        return not has_log and self.progress is None and self.spent is None
 
     def add(self, chunks: list[LogChunk]) -> None:
         self.chunks.extend(chunks)
         self.in_memory += _count_characters(chunks)
         while self.in_memory + self.on_disk > BUFFER_CHARACTERS:
             if self.parts:
-                self._miss_first()
+                self._lose_first()
             else:
-                self.missing += _count_characters(self._taken(1))
+                self.missing += _count_characters(self._take(1))
 
-    def set_apart(self) -> tuple[BufferPart, list[LogChunk]]:
+    def take_part(self) -> tuple[BufferPart, list[LogChunk]]:
         """The oldest chunks in memory become a part, to be put on the disk; `put` or `missed` says what came of it."""
-        chunks = self._taken(PART_CHUNKS, PART_CHARACTERS)
+        chunks = self._take(PART_CHUNKS, PART_CHARACTERS)
         part = BufferPart(_count_characters(chunks), self.missing)
         self.missing = 0
         self.parts.append(part)
         self.on_disk += part.characters
         return part, chunks
 
-    def put(self, part: BufferPart, piece: SpilledPiece) -> None:
+    def spilled(self, part: BufferPart, piece: SpilledPiece) -> None:
         part.piece = piece
         if not any(part is each for each in self.parts):
             self.dropped.append(piece)
 
-    def missed(self, part: BufferPart) -> None:
+    def spill_failed(self, part: BufferPart) -> None:
         """There was no room for it. It was the newest part, unless it had to go meanwhile."""
         if self.parts and self.parts[-1] is part:
-            self._let_go(self.parts.pop())
-            self.missing += part.missing + part.characters
+            self._release(self.parts.pop())
+            self.missing += part.missing_before + part.characters
 
-    def unreadable(self) -> None:
+    def drop_first(self) -> None:
         """The first part cannot be read again."""
-        self._miss_first()
+        self._lose_first()
 
-    def read(self, chunks: list[LogChunk]) -> None:
+    def load_first(self, chunks: list[LogChunk]) -> None:
         """The first part was read: it is what is to be sent next."""
         part = self.parts.popleft()
-        self._let_go(part)
-        self.sending = _note_missing(part.missing, chunks)
+        self._release(part)
+        self.sending = _note_missing(part.missing_before, chunks)
 
-    def to_send(self) -> list[LogChunk]:
+    def next_chunks(self) -> list[LogChunk]:
         """What is to be sent next, or again, when there are no parts before it."""
         if not self.sending and (self.chunks or self.missing):
-            self.sending = _note_missing(self.missing, self._taken(PART_CHUNKS) if self.chunks else [])
+            self.sending = _note_missing(self.missing, self._take(PART_CHUNKS) if self.chunks else [])
             self.missing = 0
         return self.sending
 
     def clear(self) -> None:
         """Nobody wants to hear of it any more."""
         while self.parts:
-            self._miss_first()
+            self._lose_first()
         self.chunks.clear()
         self.in_memory = self.missing = 0
         self.sending = []
         self.progress = self.spent = None
 
-    def _miss_first(self) -> None:
+    def _lose_first(self) -> None:
         first = self.parts.popleft()
-        self._let_go(first)
-        gone = first.missing + first.characters
+        self._release(first)
+        gone = first.missing_before + first.characters
         if self.parts:
-            self.parts[0].missing += gone
+            self.parts[0].missing_before += gone
         else:
             self.missing += gone
 
-    def _let_go(self, part: BufferPart) -> None:
+    def _release(self, part: BufferPart) -> None:
         self.on_disk -= part.characters
         if part.piece is not None:
             self.dropped.append(part.piece)
 
-    def _taken(self, most: int, characters: int = BUFFER_CHARACTERS) -> list[LogChunk]:
+    def _take(self, count_max: int, characters: int = BUFFER_CHARACTERS) -> list[LogChunk]:
         """The oldest chunks in memory: at least one, and so many at the most."""
         taken = [self.chunks.popleft()]
         size = len(taken[0].text)
-        while self.chunks and len(taken) < most and size + len(self.chunks[0].text) <= characters:
+        while self.chunks and len(taken) < count_max and size + len(self.chunks[0].text) <= characters:
             taken.append(self.chunks.popleft())
             size += len(taken[-1].text)
         self.in_memory -= size

@@ -44,7 +44,7 @@ class RqFence:
     """The field of that record which this attempt closes: its own run's, as a rule."""
     closing: bool = False
     """Whether the next transaction is the outcome."""
-    told: bool = False
+    outcome_written: bool = False
     """Whether the outcome was found to be written already."""
     broken: bool = False
     """Whether it could not be written, or nobody can say."""
@@ -55,8 +55,8 @@ class RqFence:
             raise Fenced(f"The run {self.run} has gone on without this attempt; nothing more is written of its job.")
         if self.broken:
             raise redis.ConnectionError(f"The outcome of the run {self.run} could not be written.")
-        self.told = self.told or (self.closing and not is_open)
-        if self.told:
+        self.outcome_written = self.outcome_written or (self.closing and not is_open)
+        if self.outcome_written:
             raise OutcomeAlreadyWritten(f"The outcome of the run {self.run} is written already.")
 
 
@@ -66,20 +66,20 @@ class FencedPipeline(Pipeline):
     def __init__(self, pool: ConnectionPool, callbacks: Any, fence: RqFence, *, closes: bool) -> None:
         self._fence = fence
         self._closes = closes
-        self._looked = False
-        self._seen: dict[Any, Any] = {}
+        self._watching = False
+        self._watched_values: dict[Any, Any] = {}
         super().__init__(pool, callbacks, True, None)
 
     def reset(self) -> None:  # type: ignore[override]
-        self._looked = False
+        self._watching = False
         super().reset()
 
     def watch(self, *names: Any) -> None:
         """Watch the run too, and look whether it is still ours: from here on any change ends the transaction."""
-        self._look(*names)
-        self._seen = self._contents(names)
+        self._watch_run(*names)
+        self._watched_values = self._read_values(names)
 
-    def _look(self, *names: Any) -> None:
+    def _watch_run(self, *names: Any) -> None:
         fence = self._fence
         super().watch(*names, fence.run_key)  # type: ignore[no-untyped-call]
         holder: Any = self.immediate_execute_command("HGET", fence.run_key, "fence")  # type: ignore[no-untyped-call]
@@ -89,9 +89,9 @@ class FencedPipeline(Pipeline):
         except (Refused, redis.ConnectionError):
             self.reset()
             raise
-        self._looked = True
+        self._watching = True
 
-    def _contents(self, names: Iterable[Any]) -> dict[Any, Any]:
+    def _read_values(self, names: Iterable[Any]) -> dict[Any, Any]:
         """What stands in the keys that the caller watches."""
         return {name: self.immediate_execute_command("DUMP", name) for name in names}  # type: ignore[no-untyped-call]
 
@@ -103,7 +103,7 @@ class FencedPipeline(Pipeline):
         if closes:
             self.pipeline_execute_command("HDEL", self._fence.jobs_key, self._fence.run)
         try:
-            replies = self._until_done(raise_on_error)
+            replies = self._execute_until_done(raise_on_error)
         except (Refused, WatchError):
             raise
         except BaseException:
@@ -115,24 +115,28 @@ class FencedPipeline(Pipeline):
             del replies[-1:]
         return replies
 
-    def _once(self, raise_on_error: bool) -> list[Any]:
+    def _execute_once(self, raise_on_error: bool) -> list[Any]:
         replies: list[Any] = super().execute(raise_on_error)
         return replies
 
-    def _until_done(self, raise_on_error: bool) -> list[Any]:
+    def _execute_until_done(self, raise_on_error: bool) -> list[Any]:
         """Send it again where the run was changed, perhaps by a word of its own worker. Where what the caller watches
         has changed, it is theirs to try again."""
-        stack, scripts, seen = list(self.command_stack), set(self.scripts), self._seen if self._looked else {}
+        stack, scripts, seen = (
+            list(self.command_stack),
+            set(self.scripts),
+            self._watched_values if self._watching else {},
+        )
         while True:
             try:
-                if not self._looked:
+                if not self._watching:
                     # After MULTI redis-py refuses to watch; nothing has been sent yet, so here that is of no account.
                     self.explicit_transaction = False
-                    self._look(*seen)
-                    if self._contents(seen) != seen:
+                    self._watch_run(*seen)
+                    if self._read_values(seen) != seen:
                         break
                     self.command_stack, self.scripts = list(stack), set(scripts)
-                return self._once(raise_on_error)
+                return self._execute_once(raise_on_error)
             except WatchError:
                 # So redis-py calls a connection that broke, too.
                 self.reset()
@@ -161,11 +165,11 @@ class FencedRedis(Redis):
             alone.execute_command(*args, **options)  # type: ignore[no-untyped-call]
             return alone.execute()[0]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Refuse, if the attempt was superseded."""
         with self.pipeline() as pipeline:
             pipeline.watch()  # type: ignore[no-untyped-call]
 
-    def is_told(self) -> bool:
+    def is_outcome_written(self) -> bool:
         """Whether the outcome was written already, by this attempt or an earlier one whose worker then died."""
         return not self.hexists(self.fence.jobs_key, self.fence.run)

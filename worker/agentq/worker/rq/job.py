@@ -71,7 +71,7 @@ def perform(job_id: str, rq_queue: str, serializer: str = "") -> str:
 def execute_job(attempt: RqAttempt, job_id: str, rq_queue: str, serializer: str) -> str:
     """The same, for an attempt that is known."""
     client = attempt.client(to_queue_name(rq_queue))
-    if client.is_told():
+    if client.is_outcome_written():
         return _finish_written_outcome(client, job_id, rq_queue, serializer)
     runner = JobRunner(rq_queue, serializer, client, attempt.worker)
     try:
@@ -87,7 +87,7 @@ def execute_job(attempt: RqAttempt, job_id: str, rq_queue: str, serializer: str)
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise _build_unwritten_failure(job_id, error) from error
     if not told:
-        client.look()
+        client.check()
         raise _build_unwritten_failure(job_id, runner.error)
     if runner.error is not None:
         raise JobFailed(_last_line(runner.error))
@@ -104,7 +104,7 @@ def settle_job(
 ) -> str:
     """The same, for an attempt that is known."""
     client = attempt.client(to_queue_name(rq_queue), closes=run)
-    if client.is_told():
+    if client.is_outcome_written():
         return "told"
     runner = JobRunner(rq_queue, serializer, client, attempt.worker)
     try:
@@ -140,7 +140,7 @@ def _is_requeued(client: FencedRedis, attempt: RqAttempt, job_id: str) -> bool:
 
 def _finish_written_outcome(client: FencedRedis, job_id: str, rq_queue: str, serializer: str) -> str:
     """An earlier attempt wrote the outcome and died before it could say so; perhaps before it called the dependents."""
-    client.look()
+    client.check()
     try:
         job = Job.fetch(job_id, connection=client, serializer=resolve_serializer(serializer or None))
     except NoSuchJobError:

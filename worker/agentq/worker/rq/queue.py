@@ -29,7 +29,7 @@ _SCRIPTS = ScriptSet()
 class RqQueue(rq.Queue):
     """See above. agentq's namespace is that of its settings; the server is that of the connection."""
 
-    seat: Any = None
+    slot: Any = None
     """Where a worker of ours claims; see worker.py."""
 
     @cached_property
@@ -97,7 +97,7 @@ class RqQueue(rq.Queue):
     ) -> tuple[Job, rq.Queue] | None:
         """The next job, as an attempt with a lease; only a worker of ours can have one."""
         mine = list(queues)
-        seats = [queue.seat for queue in mine if isinstance(queue, RqQueue) and queue.seat is not None]
+        seats = [queue.slot for queue in mine if isinstance(queue, RqQueue) and queue.slot is not None]
         if not seats:
             return super().dequeue_any(mine, timeout, connection, job_class, serializer, death_penalty_class)
         found: tuple[Job, rq.Queue] | None = seats[0].next(mine, timeout)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from agentq.coordinator.bounds import LIST_A_CALL, PRIORITY_MAX
+from agentq.coordinator.bounds import LIST_PER_CALL, PRIORITY_MAX
 from agentq.coordinator.model.ids import new_run_id, new_run_ids
 from agentq.coordinator.model.spec import RunSpec, is_front_lane, parse_lane
 from agentq.coordinator.storage.store import NamespaceStore
@@ -165,10 +165,10 @@ class RqLanes:
         after = "-"
         while True:
             entries = self.store.connection.command(
-                "XRANGE", self.store.key(RQ_PARTITION, "lane", lane), after, "+", "COUNT", LIST_A_CALL
+                "XRANGE", self.store.key(RQ_PARTITION, "lane", lane), after, "+", "COUNT", LIST_PER_CALL
             )
             yield from (fields[1] for _, fields in entries)
-            if len(entries) < LIST_A_CALL:
+            if len(entries) < LIST_PER_CALL:
                 return
             after = f"({entries[-1][0]}"
 

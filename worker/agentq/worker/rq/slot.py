@@ -61,32 +61,32 @@ class RqSlot:
             about={"host": host, "pid": os.getpid(), "kind": "rq worker"},
         )
         self.lease = WorkerLease(store, identity, settings)
-        self.hands = WorkerSlots(1)
+        self.slots = WorkerSlots(1)
         self._give_up = give_up
-        self._wanting = False
+        self._wants_job = False
         self._fault: AgentqError | None = None
         self._drained = False
         listener = HeartbeatListener(
-            order=self._ordered,
-            disowned=lambda _: give_up("its run has gone on without it"),
-            changed=lambda: None,
-            distrusted=lambda: give_up("its worker could not reach the server in time"),
-            failed=self._failed,
+            on_order=self._on_order,
+            on_fenced=lambda _: give_up("its run has gone on without it"),
+            on_registered=lambda: None,
+            on_lease_lost=lambda: give_up("its worker could not reach the server in time"),
+            on_failure=self._on_failure,
         )
-        self.pulse = Heartbeat(self.lease, self.hands, listener)
-        self.inboxes = [RqInbox(lanes, lambda: int(self._wanting), self._failed) for lanes in self.lanes]
+        self.heartbeat = Heartbeat(self.lease, self.slots, listener)
+        self.inboxes = [RqInbox(lanes, lambda: int(self._wants_job), self._on_failure) for lanes in self.lanes]
         tick = settings.tick_ms
         duties: list[Duty] = [Promoter(store, tick), Scheduler(store, tick), Reaper(store, settings), Janitor(store)]
         self.ticker = Ticker(store, duties, tick)
         self._reader = store.connection.another()
         self._closed = threading.Event()
-        self._closer = threading.Thread(target=self._close_jobs, name="agentq-rq-closing", daemon=True)
+        self._settlement_thread = threading.Thread(target=self._close_jobs, name="agentq-rq-closing", daemon=True)
 
     def open(self) -> None:
         self.lease.register()
-        self.pulse.start()
+        self.heartbeat.start()
         self.ticker.start()
-        self._closer.start()
+        self._settlement_thread.start()
         for inbox in self.inboxes:
             inbox.start()
 
@@ -96,7 +96,7 @@ class RqSlot:
         for inbox in self.inboxes:
             inbox.close()
         self.ticker.stop(wait=False)
-        self.pulse.stop()
+        self.heartbeat.stop()
         self._reader.close()
         try:
             self.lease.deregister()
@@ -112,9 +112,9 @@ class RqSlot:
         while True:
             if self._fault is not None:
                 raise self._fault
-            claims = self._claimed(deadline)
+            claims = self._claim(deadline)
             if claims:
-                self.hands.take(claims[0])
+                self.slots.take(claims[0])
                 self.queue.start(claims)
                 return claims[0], parse_spec(claims[0].spec, claims[0].lane)
             if self._drained or (deadline is not None and monotonic_ms() >= deadline):
@@ -122,25 +122,25 @@ class RqSlot:
             if deadline is None and not any(lanes.take_in(1).taken for lanes in self.lanes):
                 return None
 
-    def _claimed(self, deadline: int | None) -> list[Claim]:
-        self._want(deadline is not None)
+    def _claim(self, deadline: int | None) -> list[Claim]:
+        self._set_wants_job(deadline is not None)
         try:
             claims = self.lease.claim(0, calls=1)
-            return claims or ([] if deadline is None else self._awaited(deadline))
+            return claims or ([] if deadline is None else self._block(deadline))
         except Evicted:
-            self.pulse.beat_now()
+            self.heartbeat.beat_now()
             self._closed.wait(BLOCK_MS / 1000)
             return []
         finally:
-            self._want(False)
+            self._set_wants_job(False)
 
-    def _want(self, wanting: bool) -> None:
-        self._wanting = wanting
-        if wanting:
+    def _set_wants_job(self, wants_job: bool) -> None:
+        self._wants_job = wants_job
+        if wants_job:
             for inbox in self.inboxes:
-                inbox.look()
+                inbox.wake()
 
-    def _awaited(self, deadline: int) -> list[Claim]:
+    def _block(self, deadline: int) -> list[Claim]:
         """Whatever comes into a lane before the time is over."""
         streams = self.lease.streams(1, 1, [RQ_PARTITION])
         lanes = {name: lane for name, (_, lane) in streams.items() if lane is not None}
@@ -149,18 +149,18 @@ class RqSlot:
             self._closed.wait(min(block_ms, 100) / 1000)
             self.lease.forget_lanes()
             return []
-        words = ("XREADGROUP", "GROUP", CONSUMER_GROUP, self.id, "COUNT", 1, "BLOCK", block_ms, "STREAMS")
+        command = ("XREADGROUP", "GROUP", CONSUMER_GROUP, self.id, "COUNT", 1, "BLOCK", block_ms, "STREAMS")
         try:
-            reply = self._reader.block(*words, *lanes, *(">" for _ in lanes), timeout_ms=block_ms)
+            reply = self._reader.block(*command, *lanes, *(">" for _ in lanes), timeout_ms=block_ms)
         except (NoGroup, Unreachable, TryLater):
             reply = None
         if reply is None:
-            stray = self.lease.pending(RQ_PARTITION)
-            return self.lease.adopt(RQ_PARTITION, stray, 0, 1) if stray else []
-        found = [(lanes[name], entry) for name, entries in reply for entry, _ in entries]
-        return self.lease.adopt(RQ_PARTITION, found, 0, 1)
+            pending = self.lease.pending(RQ_PARTITION)
+            return self.lease.adopt(RQ_PARTITION, pending, 0, 1) if pending else []
+        delivered = [(lanes[name], entry) for name, entries in reply for entry, _ in entries]
+        return self.lease.adopt(RQ_PARTITION, delivered, 0, 1)
 
-    def ended(self, claim: Claim, class_: OutcomeClass, error: str | None = None) -> None:
+    def report_end(self, claim: Claim, class_: OutcomeClass, error: str | None = None) -> None:
         """Say how an attempt ended; one that was superseded has nothing to say."""
         outcome = Outcome(class_=class_, error=None if error is None else error[-ERROR_CHARACTERS:])
         try:
@@ -172,9 +172,9 @@ class RqSlot:
             # It has gone on without this attempt, which is what its fence is for.
             return
         finally:
-            self.hands.drop(claim)
+            self.slots.drop(claim)
 
-    def released(self, claim: Claim, why: str) -> None:
+    def release(self, claim: Claim, why: str) -> None:
         """Hand an attempt back, its process ended."""
         try:
             self.queue.release(claim, why)
@@ -182,18 +182,18 @@ class RqSlot:
             # The reaper finds it, if it has not already.
             return
         finally:
-            self.hands.drop(claim)
+            self.slots.drop(claim)
 
     # ---- from other threads
 
-    def _ordered(self, order: WorkerOrder) -> None:
-        if order.order == "stop" and self.hands.holds(order.run, order.fence) is not None:
+    def _on_order(self, order: WorkerOrder) -> None:
+        if order.order == "stop" and self.slots.find(order.run, order.fence) is not None:
             self._give_up("cancelled")
         elif order.order in ("drain", "hurry"):
             self._drained = True
-        self.pulse.applied(order)
+        self.heartbeat.applied(order)
 
-    def _failed(self, error: AgentqError) -> None:
+    def _on_failure(self, error: AgentqError) -> None:
         self._fault = error
 
     def _close_jobs(self) -> None:

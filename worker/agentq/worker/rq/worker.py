@@ -42,9 +42,9 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
     def __init__(self, queues: Any, *args: Any, **kwargs: Any) -> None:
         kwargs["queue_class"] = RqQueue
         super().__init__(_adopt_queues(queues), *args, **kwargs)
-        self.seat: RqSlot | None = None
+        self.slot: RqSlot | None = None
         self._claim: Claim | None = None
-        self._given_up: str | None = None
+        self._stop_reason: str | None = None
 
     # ---- its life
 
@@ -52,69 +52,69 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
         super().register_birth()  # type: ignore[no-untyped-call]
         settings = Settings.from_environment()
         lanes = [queue.lanes for queue in self.queues if isinstance(queue, RqQueue)]
-        self.seat = RqSlot(open_store_beside(self.connection, settings), settings, lanes, self._give_up)
-        self.seat.open()
+        self.slot = RqSlot(open_store_beside(self.connection, settings), settings, lanes, self._stop_job)
+        self.slot.open()
         for queue in self.queues:
             if isinstance(queue, RqQueue):
-                queue.seat = _WorkerSlot(self)
+                queue.slot = _WorkerSlot(self)
 
     def register_death(self) -> None:
-        if self.seat is not None:
-            self.seat.close()
+        if self.slot is not None:
+            self.slot.close()
         super().register_death()  # type: ignore[no-untyped-call]
 
-    def _give_up(self, why: str) -> None:
+    def _stop_job(self, why: str) -> None:
         """Stop the job at hand, from the thread that keeps the lease: it is not ours any more, or not to be."""
         if self._claim is not None:
-            self._given_up = why
+            self._stop_reason = why
             if self.horse_pid:
                 self.kill_horse()
 
     # ---- the next job
 
-    def taken(self, queues: list[rq.Queue], timeout: int | None) -> tuple[Job, rq.Queue] | None:
+    def take_job(self, queues: list[rq.Queue], timeout: int | None) -> tuple[Job, rq.Queue] | None:
         """The next job that is there to be executed."""
-        assert self.seat is not None
+        assert self.slot is not None
         while True:
-            found = self.seat.next(None if timeout is None else timeout * 1000)
+            found = self.slot.next(None if timeout is None else timeout * 1000)
             if found is None:
                 return None
             claim, spec = found
-            job = self._job_of(claim, spec)
+            job = self._fetch_job(claim, spec)
             if job is not None:
                 self._claim = claim
                 name = str(spec.args[1])
                 return job, next(queue for queue in queues if queue.name == name)
 
-    def _job_of(self, claim: Claim, spec: RunSpec) -> Job | None:
+    def _fetch_job(self, claim: Claim, spec: RunSpec) -> Job | None:
         """The job that a run is; None, and the run has ended, if there is nothing to execute."""
-        assert self.seat is not None
+        assert self.slot is not None
         if spec.function in (SETTLE_FUNCTION, TIDY_FUNCTION):
-            self._keep_up(claim, spec)
+            self._run_upkeep(claim, spec)
             return None
         if spec.function != PERFORM_FUNCTION:
             why = f"This worker executes RQ jobs only, not {spec.function}; start `agentq worker` for its queue."
-            self.seat.ended(claim, OutcomeClass.REJECTED, why)
+            self.slot.report_end(claim, OutcomeClass.REJECTED, why)
             return None
-        client = self._fenced(claim, claim.id)
+        client = self._fenced_client(claim, claim.id)
         try:
-            if not client.is_told():
+            if not client.is_outcome_written():
                 job: Job = self.job_class.fetch(str(spec.args[0]), connection=client, serializer=self.serializer)
                 if job.get_status(refresh=False) != JobStatus.CANCELED:
                     return job
         except NoSuchJobError:
             pass  # it was deleted while it waited
-        self._closed(claim, client)
+        self._close_job(claim, client)
         return None
 
-    def _closed(self, claim: Claim, client: FencedRedis) -> None:
-        assert self.seat is not None
+    def _close_job(self, claim: Claim, client: FencedRedis) -> None:
+        assert self.slot is not None
         client.hdel(client.fence.jobs_key, client.fence.run)
-        self.seat.ended(claim, OutcomeClass.OK)
+        self.slot.report_end(claim, OutcomeClass.OK)
 
-    def _keep_up(self, claim: Claim, spec: RunSpec) -> None:
-        assert self.seat is not None
-        settings = self.seat.settings.model_copy(update={"url": build_client_url(self.connection)})
+    def _run_upkeep(self, claim: Claim, spec: RunSpec) -> None:
+        assert self.slot is not None
+        settings = self.slot.settings.model_copy(update={"url": build_client_url(self.connection)})
         words: list[Any] = list(spec.args)
         try:
             if spec.function == SETTLE_FUNCTION:
@@ -122,12 +122,12 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
             else:
                 self.clean_registries()  # type: ignore[no-untyped-call]
         except Exception as error:  # noqa: BLE001 - whatever the owner's callback raises is what is to be told
-            self.seat.ended(claim, OutcomeClass.EXIT, f"{type(error).__name__}: {error}")
+            self.slot.report_end(claim, OutcomeClass.EXIT, f"{type(error).__name__}: {error}")
         else:
-            self.seat.ended(claim, OutcomeClass.OK)
+            self.slot.report_end(claim, OutcomeClass.OK)
 
-    def _fenced(self, claim: Claim, closes: str) -> FencedRedis:
-        base = self.seat.store.keyspace.base(RQ_PARTITION) if self.seat else ""
+    def _fenced_client(self, claim: Claim, closes: str) -> FencedRedis:
+        base = self.slot.store.keyspace.base(RQ_PARTITION) if self.slot else ""
         queue = claim.lane.partition(":")[0]
         fence = RqFence(build_key(base, "run", claim.id), claim.fence, build_key(base, "rq_jobs", queue), closes)
         return FencedRedis(self.connection.connection_pool, fence)
@@ -136,33 +136,35 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
 
     def execute_job(self, job: Job, queue: rq.Queue) -> None:
         """As RQ does, on a client that writes only as long as the run is ours."""
-        assert self.seat is not None
+        assert self.slot is not None
         assert self._claim is not None
         claim, plain, self.error = self._claim, self.connection, None
-        client = self.connection = self._fenced(claim, claim.id)
+        client = self.connection = self._fenced_client(claim, claim.id)
         try:
             self.execution = begin_execution(self, job, client)
             if self.execution is None:
-                self._closed(claim, client)
+                self._close_job(claim, client)
                 return
             super().execute_job(job, queue)
-            self._said(claim, client, job)
+            self._report_end(claim, client, job)
         except Fenced:
             self.log.warning("Worker %s: the job %s has gone on without it", self.name, job.id)
-            self.seat.released(claim, self._given_up or "superseded")
+            self.slot.release(claim, self._stop_reason or "superseded")
         finally:
             self.connection, self.execution = plain, None
-            self._claim = self._given_up = None
+            self._claim = self._stop_reason = None
             self.set_current_job_id(None)
             self.set_state(WorkerStatus.IDLE)
 
-    def _said(self, claim: Claim, client: FencedRedis, job: Job) -> None:
-        assert self.seat is not None
-        if not client.is_told():
-            self.seat.ended(claim, OutcomeClass.INTERNAL, self.error or "RQ wrote no outcome")
+    def _report_end(self, claim: Claim, client: FencedRedis, job: Job) -> None:
+        assert self.slot is not None
+        if not client.is_outcome_written():
+            self.slot.report_end(claim, OutcomeClass.INTERNAL, self.error or "RQ wrote no outcome")
             return
         failed = job.exists(job.id, client) and job.get_status() in (JobStatus.FAILED, JobStatus.STOPPED)
-        self.seat.ended(claim, OutcomeClass.EXIT if failed else OutcomeClass.OK, "the job failed" if failed else None)
+        self.slot.report_end(
+            claim, OutcomeClass.EXIT if failed else OutcomeClass.OK, "the job failed" if failed else None
+        )
 
     def prepare_execution(self, job: Job) -> Execution:  # noqa: ARG002 - as RQ calls it
         """It was begun already."""
@@ -170,8 +172,8 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
         return self.execution
 
     def handle_job_failure(self, *args: Any, **kwargs: Any) -> None:
-        if self._given_up is not None:
-            raise Fenced(self._given_up)
+        if self._stop_reason is not None:
+            raise Fenced(self._stop_reason)
         super().handle_job_failure(*args, **kwargs)
 
     def maintain_heartbeats(self, job: Job) -> None:
@@ -193,7 +195,7 @@ class _WorkerSlot:
         self._worker = worker
 
     def next(self, queues: list[rq.Queue], timeout: int | None) -> tuple[Job, rq.Queue] | None:
-        return self._worker.taken(queues, timeout)
+        return self._worker.take_job(queues, timeout)
 
 
 def _adopt_queues(queues: Any) -> list[Any]:

@@ -105,32 +105,32 @@ def _parse_spec(fields: dict[str, Any]) -> RunSpec:
 class RequestHandler:
     """The attempt that asks, and what it may do."""
 
-    kin: WorkerChildren
+    children: WorkerChildren
     claim: Claim
     spec: RunSpec
 
     @cached_property
     def offspring(self) -> AttemptChildren:
-        return self.kin.of(self.claim)
+        return self.children.of(self.claim)
 
-    def submit(self, asked: SubmitChildRequest) -> dict[str, Any]:
+    def submit(self, request: SubmitChildRequest) -> dict[str, Any]:
         """Have a child. The script that makes it sees to it that it has no more rights than its parent."""
-        child = self._placed(_parse_spec(self._with_what_it_has(asked.spec)))
-        return {"id": self.offspring.submit(child, most=bounds.CHILDREN_AN_AGENT)}
+        child = self._check_placement(_parse_spec(self._inherit_fields(request.spec)))
+        return {"id": self.offspring.submit(child, most=bounds.CHILDREN_PER_AGENT)}
 
     @cached_property
     def _own(self) -> RunSpec:
         """The run as it was submitted, which is not where it works."""
         return parse_spec(self.claim.spec, self.claim.lane)
 
-    def _with_what_it_has(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _inherit_fields(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a child is said to be, with what is its parent's where nothing is said."""
         own = self._own
         had = own.model_dump(mode="json", include=INHERITED_FIELDS, exclude_none=True, exclude_defaults=True)
-        fields = {"queue": own.queue, "priority": own.priority, **had, **asked}
-        if "demands" in asked and isinstance(asked["demands"], dict):
-            fields["demands"] = {**own.demands, **asked["demands"]}
-        if fields.get("kind") in ("agent", "command") and "workspace" not in asked and self._has_folder:
+        fields = {"queue": own.queue, "priority": own.priority, **had, **request}
+        if "demands" in request and isinstance(request["demands"], dict):
+            fields["demands"] = {**own.demands, **request["demands"]}
+        if fields.get("kind") in ("agent", "command") and "workspace" not in request and self._has_folder:
             fields.setdefault("cwd", self.spec.cwd)
         said = fields.get("turn", {})
         if fields.get("kind") == "agent" and isinstance(said, dict):
@@ -144,26 +144,26 @@ class RequestHandler:
         own = self._own
         return own.cwd is not None or own.workspace is not None or own.session is not None
 
-    def show(self, asked: ShowRunRequest | WaitRunRequest) -> RunRecord:
+    def show(self, request: ShowRunRequest | WaitRunRequest) -> RunRecord:
         """Look at a child, or at itself."""
-        return self.offspring.get(asked.run)
+        return self.offspring.get(request.run)
 
-    def logs(self, asked: ReadLogRequest) -> dict[str, Any]:
+    def logs(self, request: ReadLogRequest) -> dict[str, Any]:
         """What a child wrote, a piece at a time."""
-        self._refuse_foreign(asked.run)
-        entries, more = self.offspring.written(asked.run, asked.after, LOG_CHARACTERS)
+        self._refuse_foreign(request.run)
+        entries, more = self.offspring.written(request.run, request.after, LOG_CHARACTERS)
         return {"entries": [entry.model_dump(mode="json") for entry in entries], "more": more}
 
-    def cancel(self, asked: CancelChildRequest) -> dict[str, Any]:
+    def cancel(self, request: CancelChildRequest) -> dict[str, Any]:
         """End a child."""
-        self._refuse_foreign(asked.run)
-        return {"state": self.offspring.cancel(asked.run, asked.reason).value}
+        self._refuse_foreign(request.run)
+        return {"state": self.offspring.cancel(request.run, request.reason).value}
 
     def _refuse_foreign(self, run_id: str) -> None:
         if run_id == self.claim.id or self.offspring.get(run_id).id == self.claim.id:
             raise NotAllowed("A run can do that with its children only, not with itself.")
 
-    def _placed(self, child: RunSpec) -> RunSpec:
+    def _check_placement(self, child: RunSpec) -> RunSpec:
         """A child in its parent's folder, by the name that the server knows; only this host knows where links lead."""
         turn = self.spec.turn or AgentTurnOptions()
         if self.spec.kind != "agent" or turn.permissions == "full" or child.workspace is not None:

@@ -75,55 +75,57 @@ T = TypeVar("T")
 class AdmittedAttempt:
     """An attempt that was let in."""
 
-    asker: RequestHandler
+    handler: RequestHandler
     digest: bytes
-    told: Callable[[Told], None]
-    asking: set[asyncio.Task[Any]] = field(default_factory=set)
+    on_progress: Callable[[Told], None]
+    requests: set[asyncio.Task[Any]] = field(default_factory=set)
 
 
 class AgentSocket:
     """See above. Lives on the worker's event loop; opens when the first is let in."""
 
-    def __init__(self, kin: WorkerChildren, folder: Path) -> None:
-        self._kin = kin
+    def __init__(self, children: WorkerChildren, folder: Path) -> None:
+        self._children = children
         self._folder = folder
-        self._own_folder: str | None = None
+        self._temporary_folder: str | None = None
         self._path: Path | None = None
         self._server: asyncio.Server | None = None
-        self._opening = asyncio.Lock()
-        self._guests: dict[str, AdmittedAttempt] = {}
-        self._knocking = 0
+        self._open_lock = asyncio.Lock()
+        self._attempts: dict[str, AdmittedAttempt] = {}
+        self._unauthenticated = 0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="agentq-door")
 
-    async def admit(self, claim: Claim, spec: RunSpec, told: Callable[[Told], None]) -> dict[str, str]:
+    async def admit(self, claim: Claim, spec: RunSpec, on_progress: Callable[[Told], None]) -> dict[str, str]:
         """Let an attempt in; what its process is to have in its environment. `told` hears of its progress."""
-        async with self._opening:
+        async with self._open_lock:
             if self._server is None:
                 await self._open()
         token = f"aqr_{secrets.token_urlsafe(TOKEN_BYTES)}"
-        self.leave(claim)
-        self._guests[claim.id] = AdmittedAttempt(RequestHandler(self._kin, claim, spec), _digest_token(token), told)
+        self.revoke(claim)
+        self._attempts[claim.id] = AdmittedAttempt(
+            RequestHandler(self._children, claim, spec), _digest_token(token), on_progress
+        )
         return {SOCKET_VARIABLE: str(self._path), TOKEN_VARIABLE: token}
 
-    def leave(self, claim: Claim) -> None:
+    def revoke(self, claim: Claim) -> None:
         """An attempt is over: its token opens nothing any more, and what it still asks is not answered."""
-        guest = self._guests.get(claim.id)
-        if guest is not None and guest.asker.claim.fence == claim.fence:
-            del self._guests[claim.id]
-            for task in guest.asking:
+        attempt = self._attempts.get(claim.id)
+        if attempt is not None and attempt.handler.claim.fence == claim.fence:
+            del self._attempts[claim.id]
+            for task in attempt.requests:
                 task.cancel()
 
     async def close(self) -> None:
         """Let nobody in any more."""
-        for guest in list(self._guests.values()):
-            self.leave(guest.asker.claim)
+        for attempt in list(self._attempts.values()):
+            self.revoke(attempt.handler.claim)
         if self._server is not None:
             self._server.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-        if self._own_folder is not None:
-            shutil.rmtree(self._own_folder, ignore_errors=True)
-        await asyncio.to_thread(self._kin.close)
+        if self._temporary_folder is not None:
+            shutil.rmtree(self._temporary_folder, ignore_errors=True)
+        await asyncio.to_thread(self._children.close)
         self._threads.shutdown(wait=False)
 
     async def _open(self) -> None:
@@ -131,8 +133,8 @@ class AgentSocket:
         _remove_stale_sockets(self._folder)
         path = self._folder / f"{os.getpid()}-{new_nonce()}"
         if len(os.fsencode(path)) > PATH_BYTES_MAX:
-            self._own_folder = tempfile.mkdtemp(prefix="agentq-")
-            path = Path(self._own_folder, "door")
+            self._temporary_folder = tempfile.mkdtemp(prefix="agentq-")
+            path = Path(self._temporary_folder, "door")
         self._server = await asyncio.start_unix_server(self._serve, path, limit=READ_BYTES, backlog=UNAUTHENTICATED_MAX)
         path.chmod(0o600)
         self._path = path
@@ -141,7 +143,7 @@ class AgentSocket:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            answer = to_json({"ok": True, **await self._heard(reader)})
+            answer = to_json({"ok": True, **await self._handle_connection(reader)})
         except AgentqError as error:
             answer = to_json({"ok": False, "error": _format_error(error), "code": error.exit_code})
         except (OSError, asyncio.CancelledError):
@@ -158,89 +160,91 @@ class AgentSocket:
         finally:
             writer.close()
 
-    async def _heard(self, reader: asyncio.StreamReader) -> dict[str, Any]:
-        if self._knocking >= UNAUTHENTICATED_MAX:
+    async def _handle_connection(self, reader: asyncio.StreamReader) -> dict[str, Any]:
+        if self._unauthenticated >= UNAUTHENTICATED_MAX:
             raise TryLater("Too many knock at this door at the moment; try again.")
-        self._knocking += 1
+        self._unauthenticated += 1
         try:
-            guest, rest = await self._recognized(reader)
+            attempt, rest = await self._authenticate(reader)
         finally:
-            self._knocking -= 1
-        if len(guest.asking) >= RUN_REQUESTS_MAX:
+            self._unauthenticated -= 1
+        if len(attempt.requests) >= RUN_REQUESTS_MAX:
             raise TryLater(
                 f"This run asks for {RUN_REQUESTS_MAX} things at the same time, which is the most; try again."
             )
         task = asyncio.current_task()
         assert task is not None
-        guest.asking.add(task)
+        attempt.requests.add(task)
         try:
             line, _ = await _read_line(reader, REQUEST_BYTES, REQUEST_S, rest)
-            return await self._answer(guest, parse_request(line), reader)
+            return await self._answer(attempt, parse_request(line), reader)
         finally:
-            guest.asking.discard(task)
+            attempt.requests.discard(task)
 
-    async def _recognized(self, reader: asyncio.StreamReader) -> tuple[AdmittedAttempt, bytes]:
+    async def _authenticate(self, reader: asyncio.StreamReader) -> tuple[AdmittedAttempt, bytes]:
         """Who knocks. A run that is not here and a wrong token are the same to whoever tries."""
         line, rest = await _read_line(reader, GREETING_BYTES, GREETING_S)
         try:
-            said = from_json(line)
+            greeting = from_json(line)
         except ValueError:
-            said = None
-        run, token = (said.get("run"), said.get("token")) if isinstance(said, dict) else (None, None)
+            greeting = None
+        run, token = (greeting.get("run"), greeting.get("token")) if isinstance(greeting, dict) else (None, None)
         if not isinstance(run, str) or not isinstance(token, str):
             raise Invalid('The first line is {"run": ID, "token": TOKEN}.')
-        guest = self._guests.get(run)
-        if not hmac.compare_digest(_digest_token(token), guest.digest if guest else bytes(32)) or guest is None:
+        attempt = self._attempts.get(run)
+        if not hmac.compare_digest(_digest_token(token), attempt.digest if attempt else bytes(32)) or attempt is None:
             raise NotAllowed("This token opens nothing here: it is not that of a run that this worker has now.")
-        return guest, rest
+        return attempt, rest
 
     async def _answer(
-        self, guest: AdmittedAttempt, request: AgentRequest, reader: asyncio.StreamReader
+        self, attempt: AdmittedAttempt, request: AgentRequest, reader: asyncio.StreamReader
     ) -> dict[str, Any]:
-        asker = guest.asker
+        handler = attempt.handler
         match request:
             case SubmitChildRequest():
-                return await self._in_thread(lambda: asker.submit(request))
+                return await self._in_thread(lambda: handler.submit(request))
             case ShowRunRequest():
-                run = await self._in_thread(lambda: asker.show(request))
+                run = await self._in_thread(lambda: handler.show(request))
                 return {"run": run.model_dump(mode="json", by_alias=True)}
             case WaitRunRequest():
-                run = await self._ended(asker, request, reader)
+                run = await self._wait_for_end(handler, request, reader)
                 return {"run": run.model_dump(mode="json", by_alias=True)}
             case ReadLogRequest():
-                return await self._in_thread(lambda: asker.logs(request))
+                return await self._in_thread(lambda: handler.logs(request))
             case CancelChildRequest():
-                return await self._in_thread(lambda: asker.cancel(request))
+                return await self._in_thread(lambda: handler.cancel(request))
             case ReportProgressRequest():
                 progress = parse_progress(to_json(request.progress))
                 if progress is None:
                     raise Invalid("Progress is an object with any of done, of, fraction and note.")
-                guest.told(progress)
+                attempt.on_progress(progress)
                 return {}
 
-    async def _ended(self, asker: RequestHandler, request: WaitRunRequest, reader: asyncio.StreamReader) -> RunRecord:
+    async def _wait_for_end(
+        self, handler: RequestHandler, request: WaitRunRequest, reader: asyncio.StreamReader
+    ) -> RunRecord:
         """The run, once it has ended; nobody's thread waits for that. Whoever asked and goes away does not wait."""
         deadline_ms = monotonic_ms() + request.timeout_ms
-        kin, bell = self._kin, _ThreadSignal()
-        await self._in_thread(lambda: kin.enter(asker.claim, request.run, bell))
-        gone = asyncio.ensure_future(reader.read(1))
+        children, signal = self._children, _ThreadSignal()
+        await self._in_thread(lambda: children.enter(handler.claim, request.run, signal))
+        disconnected = asyncio.ensure_future(reader.read(1))
         try:
             while True:
-                run = await self._in_thread(lambda: asker.show(request))
+                run = await self._in_thread(lambda: handler.show(request))
                 if run.state in TERMINAL_STATES:
                     return run
                 left_ms = deadline_ms - monotonic_ms()
                 if left_ms <= 0:
                     raise WaitTimedOut(f"The run {run.id} has not ended in time; it is {run.state}.")
-                rung = asyncio.ensure_future(bell.rung.wait())
-                await asyncio.wait({rung, gone}, timeout=left_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-                rung.cancel()
-                if gone.done():
+                changed = asyncio.ensure_future(signal.event.wait())
+                await asyncio.wait({changed, disconnected}, timeout=left_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if disconnected.done():
                     raise ConnectionAbortedError
-                bell.rung.clear()
+                signal.event.clear()
         finally:
-            gone.cancel()
-            kin.leave(request.run, bell)
+            disconnected.cancel()
+            children.leave(request.run, signal)
 
     def _in_thread(self, ask: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, ask)
@@ -250,39 +254,39 @@ class _ThreadSignal:
     """Rung in a thread, heard on the loop."""
 
     def __init__(self) -> None:
-        self.rung = asyncio.Event()
+        self.event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def set(self) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self.rung.set)
+            self._loop.call_soon_threadsafe(self.event.set)
 
 
 async def _read_line(
-    reader: asyncio.StreamReader, most: int, within_s: float, begun: bytes = b""
+    reader: asyncio.StreamReader, bytes_max: int, within_s: float, initial: bytes = b""
 ) -> tuple[bytes, bytes]:
     """A line, and what came with it of the next."""
-    said = bytearray(begun)
+    received = bytearray(initial)
     try:
         async with asyncio.timeout(within_s):
-            while b"\n" not in said[-READ_BYTES:] and len(said) <= most:
+            while b"\n" not in received[-READ_BYTES:] and len(received) <= bytes_max:
                 piece = await reader.read(READ_BYTES)
                 if not piece:
                     break
-                said += piece
+                received += piece
     except TimeoutError:
         raise TryLater(f"It took longer than {within_s:g} s to say that.") from None
-    line, _, rest = bytes(said).partition(b"\n")
-    if len(line) > most:
-        raise Invalid(f"A line has {most} bytes at the most here.")
+    line, _, rest = bytes(received).partition(b"\n")
+    if len(line) > bytes_max:
+        raise Invalid(f"A line has {bytes_max} bytes at the most here.")
     return line, rest
 
 
 def _format_error(error: AgentqError) -> str:
     """What went wrong, without the address of the server, which is not told here."""
-    told = str(error)
-    if not isinstance(error, Unreachable) and not told.startswith("The server "):
-        return told
+    message = str(error)
+    if not isinstance(error, Unreachable) and not message.startswith("The server "):
+        return message
     later = isinstance(error, Unreachable | TryLater)
     return "The server cannot do that at the moment; try again." if later else "The server does not do that."
 
@@ -294,10 +298,10 @@ def _digest_token(token: str) -> bytes:
 def _remove_stale_sockets(folder: Path) -> None:
     """Take away the sockets of workers that were killed: nobody answers there."""
     for path in folder.iterdir():
-        with socket.socket(socket.AF_UNIX) as knocking:
-            knocking.settimeout(1)
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
             try:
-                knocking.connect(os.fspath(path))
+                probe.connect(os.fspath(path))
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
             except OSError:

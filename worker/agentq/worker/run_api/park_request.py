@@ -42,10 +42,10 @@ class ParkRequest(BaseModel):
 def parse_park_request(request: JsonValue) -> RunWait:
     """What the program wants to wait for; or one sentence about what is wrong with that."""
     try:
-        asked = ParkRequest.model_validate(request)
-        until = {} if asked.until is None else _parse_until(asked.until)
+        parsed = ParkRequest.model_validate(request)
+        until = {} if parsed.until is None else _parse_until(parsed.until)
         wait = RunWait(
-            signals=asked.signal, approval=asked.approval, children=asked.children, state=asked.state, **until
+            signals=parsed.signal, approval=parsed.approval, children=parsed.children, state=parsed.state, **until
         )
     except ValidationError as error:
         raise Invalid(f"The program cannot be parked: {describe_error(error)}") from error

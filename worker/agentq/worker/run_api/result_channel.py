@@ -69,14 +69,14 @@ class ResultChannels:
         """A folder for an attempt."""
         while self._spare:
             channel = self._spare.pop()
-            if channel.serve(claim):
+            if channel.reassign(claim):
                 return channel
             channel.close()
         return ResultChannel.open(self._folder, claim)
 
-    def give_back(self, channel: ResultChannel) -> None:
+    def release(self, channel: ResultChannel) -> None:
         """An attempt is over."""
-        if len(self._spare) < SPARE_CHANNELS_MAX and channel.is_as_it_was():
+        if len(self._spare) < SPARE_CHANNELS_MAX and channel.stop_and_check_unused():
             self._spare.append(channel)
         else:
             channel.close()
@@ -96,10 +96,10 @@ class ResultChannel:
         self._listening = False
         self._used = False
         self._resumes = False
-        self._told: Callable[[ProgressFields], None] = lambda _: None
+        self._on_progress: Callable[[ProgressFields], None] = lambda _: None
         self._note: Callable[[str], None] = lambda _: None
         self._line = b""
-        self._skips = False
+        self._skips_line = False
         self._notes = 0
 
     @classmethod
@@ -114,7 +114,7 @@ class ResultChannel:
         channel._fifo = os.open(channel._progress_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         return channel
 
-    def serve(self, claim: Claim) -> bool:
+    def reassign(self, claim: Claim) -> bool:
         """Be another attempt's; false if somebody has taken the folder away."""
         try:
             self.folder = self.folder.rename(self.folder.with_name(f"{claim.id}-{claim.fence}"))
@@ -122,9 +122,9 @@ class ResultChannel:
             return False
         return True
 
-    def is_as_it_was(self) -> bool:
+    def stop_and_check_unused(self) -> bool:
         """Hear nothing more; and whether nothing was ever said through it, or left in it."""
-        self._hear_no_more()
+        self._stop_listening()
         if self._fifo is None or self._used:
             return False
         try:
@@ -144,10 +144,10 @@ class ResultChannel:
             file.write(resumption.to_json())
         self._resumes = True
 
-    def listen(self, told: Callable[[ProgressFields], None], note: Callable[[str], None]) -> None:
+    def listen(self, on_progress: Callable[[ProgressFields], None], note: Callable[[str], None]) -> None:
         """Hear of progress from now on: `told` gets what is understood, `note` a sentence about what is not."""
         assert self._fifo is not None
-        self._told, self._note = told, note
+        self._on_progress, self._note = on_progress, note
         self._listening = True
         asyncio.get_running_loop().add_reader(self._fifo, self._read)
 
@@ -155,8 +155,8 @@ class ResultChannel:
         """Once the processes have ended: hear the last of the progress, and read the result."""
         while self._listening and self._read():
             pass
-        if self._line and not self._skips:
-            self._hear([self._line])
+        if self._line and not self._skips_line:
+            self._handle_lines([self._line])
             self._line = b""
         try:
             text = _read_file(self._result_path, RESULT_BYTES)
@@ -172,13 +172,13 @@ class ResultChannel:
 
     def close(self) -> None:
         """Hear nothing more, and remove the folder."""
-        self._hear_no_more()
+        self._stop_listening()
         if self._fifo is not None:
             os.close(self._fifo)
             self._fifo = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _hear_no_more(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listening:
             assert self._fifo is not None
             asyncio.get_running_loop().remove_reader(self._fifo)
@@ -207,30 +207,30 @@ class ResultChannel:
             return False
         self._used = True
         *lines, self._line = (self._line + piece).rsplit(b"\n", LINES_A_READ)
-        if lines and self._skips:
+        if lines and self._skips_line:
             del lines[0]
-            self._skips = False
+            self._skips_line = False
         if len(self._line) > PROGRESS_BYTES:
-            if not self._skips:
-                self._refuse(self._line)
-            self._line, self._skips = b"", True
+            if not self._skips_line:
+                self._note_invalid(self._line)
+            self._line, self._skips_line = b"", True
         # Where there were more lines, all that came before the newest is the first of these.
-        self._hear(lines[1:] if len(lines) == LINES_A_READ else lines)
+        self._handle_lines(lines[1:] if len(lines) == LINES_A_READ else lines)
         return True
 
-    def _hear(self, lines: list[bytes]) -> None:
+    def _handle_lines(self, lines: list[bytes]) -> None:
         """The newest line that is understood counts."""
         newest = None
         for line in filter(bytes.strip, lines):
             progress = parse_progress(line)
             if progress is None:
-                self._refuse(line)
+                self._note_invalid(line)
             else:
                 newest = progress
         if newest is not None:
-            self._told(newest)
+            self._on_progress(newest)
 
-    def _refuse(self, line: bytes) -> None:
+    def _note_invalid(self, line: bytes) -> None:
         self._notes += 1
         if self._notes <= NOTES_MAX:
             shown = line[: SHOWN_CHARACTERS * 4].decode("utf-8", "replace").strip()[:SHOWN_CHARACTERS]

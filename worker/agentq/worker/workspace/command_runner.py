@@ -28,7 +28,7 @@ SHOWN_CHARACTERS = 200
 class WorkspaceCommand:
     """One of them, as it is to be done."""
 
-    what: str
+    name: str
     """What it is called in the log: `check`."""
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -63,43 +63,43 @@ class CommandRunner:
     def __init__(
         self,
         log: Callable[[list[LogChunk]], None],
-        file: Callable[[str], Path],
+        log_path: Callable[[str], Path],
         stopped: asyncio.Event,
         secrets: SecretValues | None,
     ) -> None:
         self._log = log
-        self._file = file
+        self._log_path = log_path
         self._stopped = stopped
         self._secrets = secrets
 
-    async def do(self, chore: WorkspaceCommand) -> CommandResult:
+    async def run(self, command: WorkspaceCommand) -> CommandResult:
         """Do one, from its heading in the log to its end."""
-        self._log([LogChunk("note", f"{chore.what}: {chore.shown}\n")])
-        launch = ProcessLaunch(chore.argv, chore.env, chore.cwd, chore.cookie, chore.caps, chore.stdin)
+        self._log([LogChunk("note", f"{command.name}: {command.shown}\n")])
+        launch = ProcessLaunch(command.argv, command.env, command.cwd, command.cookie, command.caps, command.stdin)
         try:
             process = await RunProcess.spawn(launch, cgroups=None)
         except SpawnFailed as failed:
-            return CommandResult(f"the {chore.what} could not be started: {failed}", "")
-        file = self._file(chore.what)
-        log = self._log if chore.tap is not None else self._log_aside
-        output = OutputPipes(process.stdout, process.stderr, file, log, chore.tap, self._secrets)
+            return CommandResult(f"the {command.name} could not be started: {failed}", "")
+        file = self._log_path(command.name)
+        log = self._log if command.tap is not None else self._log_as_stderr
+        output = OutputPipes(process.stdout, process.stderr, file, log, command.tap, self._secrets)
         try:
-            ended = await self._ended(process, chore.timeout_ms)
+            ended = await self._wait_for_exit(process, command.timeout_ms)
         finally:
             await process.end(0 if self._stopped.is_set() else STOP_GRACE_MS)
-            await output.drained(OUTPUT_DRAIN_MS)
+            await output.drain(OUTPUT_DRAIN_MS)
         exit_, tail = await process.wait(), output.tail()
         if ended is None and self._stopped.is_set():
-            return CommandResult(f"the {chore.what} was stopped", tail, stopped=True)
-        error = self._judged(chore, exit_, late=ended is None)
-        output.note(error or f"the {chore.what} succeeded")
+            return CommandResult(f"the {command.name} was stopped", tail, stopped=True)
+        error = self._describe_failure(command, exit_, late=ended is None)
+        output.note(error or f"the {command.name} succeeded")
         return CommandResult(error, tail)
 
-    def _log_aside(self, chunks: list[LogChunk]) -> None:
+    def _log_as_stderr(self, chunks: list[LogChunk]) -> None:
         """What it writes is not what its run writes, which somebody may read as something else, as with an agent."""
         self._log([chunk._replace(stream="err") if chunk.stream == "out" else chunk for chunk in chunks])
 
-    async def _ended(self, process: RunProcess, timeout_ms: int | None) -> ProcessExit | None:
+    async def _wait_for_exit(self, process: RunProcess, timeout_ms: int | None) -> ProcessExit | None:
         """None if it had not, when its time was over or somebody stopped the attempt."""
         ending = asyncio.ensure_future(process.wait())
         stopping = asyncio.ensure_future(self._stopped.wait())
@@ -111,9 +111,9 @@ class CommandRunner:
             stopping.cancel()
             ending.cancel()
 
-    def _judged(self, chore: WorkspaceCommand, exit_: ProcessExit, *, late: bool) -> str | None:
+    def _describe_failure(self, command: WorkspaceCommand, exit_: ProcessExit, *, late: bool) -> str | None:
         if late:
-            return f"the {chore.what} took longer than {chore.timeout_ms} ms"
+            return f"the {command.name} took longer than {command.timeout_ms} ms"
         if exit_.signal is not None:
-            return f"the {chore.what} was killed by signal {exit_.signal}"
-        return f"the {chore.what} exited with code {exit_.code}" if exit_.code else None
+            return f"the {command.name} was killed by signal {exit_.signal}"
+        return f"the {command.name} exited with code {exit_.code}" if exit_.code else None

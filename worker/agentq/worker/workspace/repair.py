@@ -22,12 +22,12 @@ NAMED_FILES_MAX = 100
 def merge_target(worktree: Worktree, target: str) -> tuple[str, ...]:
     """Bring the target into a worktree; the files in which there are conflicts now, with their markers."""
     git = worktree.git
-    if (worktree.note.git_dir / "MERGE_HEAD").exists():
+    if (worktree.record.git_dir / "MERGE_HEAD").exists():
         return _list_unmerged(worktree)  # begun for an earlier attempt, and not resolved yet
     if git.is_ancestor(target, "HEAD"):
         return ()
     try:
-        git("merge", "-q", "--no-ff", "--no-edit", "--no-commit", target, patient=True)
+        git("merge", "-q", "--no-ff", "--no-edit", "--no-commit", target, wait_for_locks=True)
     except GitFailed:
         files = _list_unmerged(worktree)
         if not files:
@@ -37,23 +37,25 @@ def merge_target(worktree: Worktree, target: str) -> tuple[str, ...]:
 
 
 def _list_unmerged(worktree: Worktree) -> tuple[str, ...]:
-    told = worktree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
-    return tuple(dict.fromkeys(file for file in told if file))
+    output = worktree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+    return tuple(dict.fromkeys(file for file in output if file))
 
 
-def find_unresolved(worktree: Worktree, mend: RepairReason) -> tuple[str, ...]:
+def find_unresolved(worktree: Worktree, repair: RepairReason) -> tuple[str, ...]:
     """The files in which conflicts are left. Where the markers are gone, they are resolved, whether or not somebody has
     told git so; where there never were any, only that tells.
     """
     unmerged = _list_unmerged(worktree)
-    left = tuple(
-        file for file in unmerged if file in mend.unmarked or has_conflict_markers(worktree, file, mend.target)
+    unresolved = tuple(
+        file for file in unmerged if file in repair.unmarked or has_conflict_markers(worktree, file, repair.target)
     )
-    again = tuple(file for file in mend.files if file not in left and has_conflict_markers(worktree, file, mend.target))
-    done = [file for file in unmerged if file not in left]
+    marked_again = tuple(
+        file for file in repair.files if file not in unresolved and has_conflict_markers(worktree, file, repair.target)
+    )
+    done = [file for file in unmerged if file not in unresolved]
     if done:
-        worktree.git("add", "-A", "--", *(f":(top,literal){file}" for file in done), patient=True)
-    return left + again
+        worktree.git("add", "-A", "--", *(f":(top,literal){file}" for file in done), wait_for_locks=True)
+    return unresolved + marked_again
 
 
 def has_conflict_markers(worktree: Worktree, file: str, target: str) -> bool:
@@ -66,11 +68,11 @@ def has_conflict_markers(worktree: Worktree, file: str, target: str) -> bool:
     found = _count_markers(os.fsdecode(path.read_bytes()))
     if not all(found):
         return False
-    git, ours = worktree.git, worktree.note.settled or "HEAD"
-    parted = git.answers("merge-base", ours, target)
+    git, ours = worktree.git, worktree.record.settled or "HEAD"
+    merge_base = git.answers("merge-base", ours, target)
     mine, theirs, common = (
         _count_markers(git.answers("show", f"{commit}:{file}") or "") if commit else (0, 0)
-        for commit in (ours, target, parted)
+        for commit in (ours, target, merge_base)
     )
     return any(now > one + other - both for now, one, other, both in zip(found, mine, theirs, common, strict=True))
 
@@ -82,15 +84,21 @@ def _count_markers(text: str) -> tuple[int, int]:
     return begin, end
 
 
-def build_repair_prompt(mend: RepairReason, workspace: WorkspaceSpec) -> str:
+def build_repair_prompt(repair: RepairReason, workspace: WorkspaceSpec) -> str:
     """What the agent is asked, for that."""
-    return _build_conflict_prompt(mend, workspace) if mend.what == "conflict" else _build_check_prompt(mend, workspace)
+    return (
+        _build_conflict_prompt(repair, workspace)
+        if repair.what == "conflict"
+        else _build_check_prompt(repair, workspace)
+    )
 
 
-def _build_conflict_prompt(mend: RepairReason, workspace: WorkspaceSpec) -> str:
+def _build_conflict_prompt(repair: RepairReason, workspace: WorkspaceSpec) -> str:
     without = " (without markers: decide, and tell git by `git add` or `git rm`)"
-    listed = "\n".join(f"- {file}{without if file in mend.unmarked else ''}" for file in mend.files[:NAMED_FILES_MAX])
-    more = f"\n- and {len(mend.files) - NAMED_FILES_MAX} more" if mend.files[NAMED_FILES_MAX:] else ""
+    listed = "\n".join(
+        f"- {file}{without if file in repair.unmarked else ''}" for file in repair.files[:NAMED_FILES_MAX]
+    )
+    more = f"\n- and {len(repair.files) - NAMED_FILES_MAX} more" if repair.files[NAMED_FILES_MAX:] else ""
     return (
         f"Your work is done and kept, but it conflicts with what has meanwhile come into {workspace.target}. That has "
         f"been merged into your working tree, and these files are in conflict:\n\n{listed}{more}\n\n"
@@ -100,10 +108,10 @@ def _build_conflict_prompt(mend: RepairReason, workspace: WorkspaceSpec) -> str:
     )
 
 
-def _build_check_prompt(mend: RepairReason, workspace: WorkspaceSpec) -> str:
-    told = f"It ended like this:\n\n{mend.told}" if mend.told.strip() else "It wrote nothing."
+def _build_check_prompt(repair: RepairReason, workspace: WorkspaceSpec) -> str:
+    output = f"It ended like this:\n\n{repair.told}" if repair.told.strip() else "It wrote nothing."
     return (
-        f"Your work is done and kept, but merged with what is in {workspace.target} now, {mend.why}. That has been "
+        f"Your work is done and kept, but merged with what is in {workspace.target} now, {repair.why}. That has been "
         f"merged into your working tree, so you can run the check there: {shlex.join(workspace.check)}\n\n"
-        f"{told}\n\nMend your work, so that it succeeds. You need not commit."
+        f"{output}\n\nMend your work, so that it succeeds. You need not commit."
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.agent_options import AgentTurnOptions
@@ -21,10 +20,8 @@ from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdict_rules import AgentEnd, judge_end
 from agentq.worker.agents.verdicts import VerdictKind
 from agentq.worker.workspace.command_runner import WorkspaceCommand
+from agentq.worker.workspace.workspace_attempt import WorkspaceAttempt
 from agentq.worker.workspace.workspace_commands import WorkspaceCommands
-
-if TYPE_CHECKING:
-    from agentq.worker.attempt import RunAttempt
 
 RESOLVER_TIMEOUT_MS = 3_600_000
 """For a run that has no limit of its own."""
@@ -33,48 +30,48 @@ RESOLVER_TIMEOUT_MS = 3_600_000
 class ResolverAgent:
     """Of one attempt."""
 
-    def __init__(self, attempt: RunAttempt, spec: RunSpec, errands: WorkspaceCommands) -> None:
+    def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec, commands: WorkspaceCommands) -> None:
         assert spec.workspace is not None
         self._attempt = attempt
         self._spec = spec
         self._name = spec.workspace.resolver or ""
-        self._errands = errands
+        self._commands = commands
 
     async def resolve(self, prompt: str) -> str | None:
         """Have it done; one sentence if it was not."""
         self._attempt.progress(f"has its conflicts resolved by {self._name}")
         try:
-            chore, telling = self._chore(prompt)
+            command, output = self._build_command(prompt)
         except (Invalid, NotFound) as unfit:
             return f"the resolver {self._name} cannot be asked: {unfit}"
-        done = await self._errands.do(chore)
-        telling.ended()
-        verdict = judge_end(telling.reader.facts, AgentEnd(0 if done.error is None else 1))
+        result = await self._commands.run(command)
+        output.finish()
+        verdict = judge_end(output.reader.facts, AgentEnd(0 if result.error is None else 1))
         if verdict.kind in (VerdictKind.OK, VerdictKind.OK_WITH_DENIALS):
             return None
-        return f"the resolver {self._name} failed: {verdict.error or done.error}"
+        return f"the resolver {self._name} failed: {verdict.error or result.error}"
 
-    def _chore(self, prompt: str) -> tuple[WorkspaceCommand, AgentOutputReader]:
+    def _build_command(self, prompt: str) -> tuple[WorkspaceCommand, AgentOutputReader]:
         """What is to be started, and who reads along."""
-        around, folder = self._attempt.around, self._errands.folder
-        profile = around.profiles().get(self._name)
+        context, folder = self._attempt.context, self._commands.folder
+        profile = context.profiles().get(self._name)
         turn = self._spec.turn or AgentTurnOptions()
         refused = find_refusal(self._name, profile, turn, folder)
         if refused is not None:
             raise Invalid(refused)
-        file = around.logs / self._attempt.claim.id / "prompt" if profile.prompt == "file" else None
+        file = context.log_folder / self._attempt.claim.id / "prompt" if profile.prompt == "file" else None
         session = str(uuid.uuid4()) if profile.takes_id else None
-        own = AgentTurnOptions(permissions=turn.permissions, trust=turn.trust)
-        asked = AgentLaunch(self._name, profile, prompt, own, session=session, prompt_file=file)
-        started = build_command(asked, around.environment.inherited)
-        if file is not None and started.prompt_file is not None:
+        options = AgentTurnOptions(permissions=turn.permissions, trust=turn.trust)
+        launch = AgentLaunch(self._name, profile, prompt, options, session=session, prompt_file=file)
+        agent_command = build_command(launch, context.environment.inherited)
+        if file is not None and agent_command.prompt_file is not None:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.touch(mode=0o600)
-            file.write_bytes(started.prompt_file)
-        telling = AgentOutputReader(
+            file.write_bytes(agent_command.prompt_file)
+        output = AgentOutputReader(
             create_reader(profile.format, PriorConversation()), self._attempt.log, lambda _: None
         )
-        chore = self._errands.chore(
-            "resolver", started.argv, folder, self._spec.timeout_ms or RESOLVER_TIMEOUT_MS, started.env
+        command = self._commands.build_command(
+            "resolver", agent_command.argv, folder, self._spec.timeout_ms or RESOLVER_TIMEOUT_MS, agent_command.env
         )
-        return replace(chore, stdin=started.stdin, tap=telling.tap), telling
+        return replace(command, stdin=agent_command.stdin, tap=output.tap), output

@@ -62,7 +62,7 @@ class RunWorkspace:
         """The work, once it is committed."""
         self.was_committed = False
         """By an earlier attempt, that is; somebody may have been at its worktree since."""
-        self.landed: LandedWork | None = None
+        self.delivered: LandedWork | None = None
         self.begun_from: str | None = None
         """The base, if the work was begun by this attempt."""
         self.plan_base: str | None = None
@@ -95,7 +95,7 @@ class RunWorkspace:
     def notes(self) -> tuple[str, ...]:
         return self.prepared.notes if self.prepared is not None else ()
 
-    def noted(self) -> dict[str, object]:
+    def progress_fields(self) -> dict[str, object]:
         """What the next attempt is to know of it."""
         known: dict[str, object] = {
             "host": socket.gethostname(),
@@ -108,7 +108,7 @@ class RunWorkspace:
         return known
 
     @property
-    def goes_somewhere(self) -> bool:
+    def merges(self) -> bool:
         return self.workspace.target is not None and self.workspace.merge != "none"
 
     @property
@@ -118,117 +118,125 @@ class RunWorkspace:
 
     def target(self) -> TargetBranch:
         """The branch that the work goes to."""
-        there, remote = self.repository, self.repository.remote if self.is_shared else None
+        repository, remote = self.repository, self.repository.remote if self.is_shared else None
         assert self.workspace.target is not None
         return TargetBranch(
-            there.git, self.workspace.target, remote, not there.is_copy, self.plan_base, self._pushes_to
+            repository.git, self.workspace.target, remote, not repository.is_copy, self.plan_base, self._pushes_to
         )
 
     # ---- before the process
 
-    def find(self, intent: MergeProgress | None) -> DeliveryStage:
+    def find_stage(self, progress: MergeProgress | None) -> DeliveryStage:
         """Where earlier attempts have come to."""
         self._repository = find_repository(
             self._git, self.workspace.repository, self._workspaces.home, self.workspace.remote
         )
         self._pushes_to = self.repository.git.pushes_to(self.repository.remote) if self.is_shared else None
-        if intent is None or intent.step == "prepared":
+        if progress is None or progress.step == "prepared":
             return DeliveryStage.EXECUTE
-        if self._is_delivered(intent):
+        if self._is_delivered(progress):
             return DeliveryStage.DELIVERED
-        if intent.step == "executed":
-            return DeliveryStage.COMMIT if self._again() else DeliveryStage.EXECUTE
-        return DeliveryStage.DELIVER if self._is_kept(intent) else DeliveryStage.EXECUTE
+        if progress.step == "executed":
+            return DeliveryStage.COMMIT if self._reopen() else DeliveryStage.EXECUTE
+        return DeliveryStage.DELIVER if self._restore_committed(progress) else DeliveryStage.EXECUTE
 
-    def _is_kept(self, intent: MergeProgress) -> bool:
+    def _restore_committed(self, progress: MergeProgress) -> bool:
         """Whether work that an earlier attempt committed is here. Of a run that somebody lets begin again, what is on
         its branch by now counts: they may have resolved there what it failed of.
         """
-        commit = intent.commit
-        if commit is not None and intent.step == "requeued":
-            by_hand = self.repository.commit(f"refs/heads/{self.branch}")
-            commit = self._marked(by_hand) if by_hand and by_hand != commit else commit
-        if commit is None or intent.base is None or not self._has(commit):
+        commit = progress.commit
+        if commit is not None and progress.step == "requeued":
+            branch_commit = self.repository.commit(f"refs/heads/{self.branch}")
+            commit = self._add_trailers(branch_commit) if branch_commit and branch_commit != commit else commit
+        if commit is None or progress.base is None or not self._fetch_commit(commit):
             return False
-        self._again()
-        self.work, self.was_committed = CommittedWork(intent.base, commit), True
+        self._reopen()
+        self.work, self.was_committed = CommittedWork(progress.base, commit), True
         return True
 
-    def _marked(self, commit: str) -> str:
+    def _add_trailers(self, commit: str) -> str:
         """A commit that a person made on the branch of the run, as the run's: by its trailers it is found again."""
         (tip,) = read_commits(self.repository.git, commit)
         if tip.carries(self.run):
             return commit
-        told = replace(self._message, body=tip.message).text
-        marked = self._stacking().made(tip.tree, tip.parents, tip, told)
+        message = replace(self._message, body=tip.message).text
+        marked = self._build_rebase().made(tip.tree, tip.parents, tip, message)
         self.repository.git(
-            "update-ref", "-m", "agentq: marked", f"refs/heads/{self.branch}", marked, commit, patient=True
+            "update-ref", "-m", "agentq: marked", f"refs/heads/{self.branch}", marked, commit, wait_for_locks=True
         )
         return marked
 
-    def _is_delivered(self, intent: MergeProgress) -> bool:
-        if not self.goes_somewhere or intent.base is None:
-            return intent.step == "merged"
+    def _is_delivered(self, progress: MergeProgress) -> bool:
+        if not self.merges or progress.base is None:
+            return progress.step == "merged"
         target = self.target()
         tip = target.tip()
         if self.workspace.update_checkout and tip.checkout is not None:
             CheckoutUpdate(target.git, tip.checkout).finish()
-        commit = tip.commit and target.delivered(self.run, intent.base, tip.commit)
+        commit = tip.commit and target.delivered(self.run, progress.base, tip.commit)
         if commit:
             target.catch_up(tip)
-            self.landed = LandedWork(commit)
-            self._again()
+            self.delivered = LandedWork(commit)
+            self._reopen()
         return bool(commit)
 
-    def _has(self, commit: str) -> bool:
+    def _fetch_commit(self, commit: str) -> bool:
         """Whether it is here; what another host has handed back, it has pushed."""
         if self.repository.commit(commit) is None and self.repository.is_copy:
             fetch_preserved(self.repository, self.run)
         return self.repository.commit(commit) is not None
 
-    def _again(self) -> bool:
+    def _reopen(self) -> bool:
         """The worktree of an earlier attempt, if it is on this host."""
-        self.prepared = self._workspaces.again(self.repository, self.run)
+        self.prepared = self._workspaces.reopen(self.repository, self.run)
         return self.prepared is not None
 
-    def prepare(self, intent: MergeProgress | None, mend: RepairReason | None, *, goes_on: bool) -> RepairReason | None:
+    def prepare(
+        self, progress: MergeProgress | None, repair: RepairReason | None, *, continues_earlier: bool
+    ) -> RepairReason | None:
         """Have a worktree ready. What is to be mended is brought in, and told as it is now."""
-        same = mend is not None or self.workspace.tree == "same" or (self.workspace.tree == "auto" and goes_on)
-        earlier = intent is not None and intent.step != "requeued"
+        continues = (
+            repair is not None or self.workspace.tree == "same" or (self.workspace.tree == "auto" and continues_earlier)
+        )
+        has_earlier = progress is not None and progress.step != "requeued"
         self.prepared = self._workspaces.prepare(
             self._git,
             self.run,
-            self._from_where(intent if mend is not None else None),
-            same=same and earlier,
-            earlier=earlier,
-            base=intent.base if intent is not None and earlier else None,
+            self._with_start(progress if repair is not None else None),
+            continues=continues and has_earlier,
+            has_earlier=has_earlier,
+            base=progress.base if progress is not None and has_earlier else None,
         )
-        if not earlier or intent is None or intent.base is None or not same:
+        if not has_earlier or progress is None or progress.base is None or not continues:
             self.begun_from = self.worktree.base
-        return self._with_target(mend) if mend is not None else None
+        return self._merge_target(repair) if repair is not None else None
 
     def note_set_up(self) -> None:
         """It need not be set up again."""
         assert self.prepared is not None
-        self._workspaces.set_up(self.prepared, self.workspace)
+        self._workspaces.note_set_up(self.prepared, self.workspace)
 
-    def _from_where(self, mends: MergeProgress | None) -> WorkspaceSpec:
+    def _with_start(self, repaired: MergeProgress | None) -> WorkspaceSpec:
         """The base; or the target, where that has all of it: so a run has what those before it did. To mend its work,
         it begins with that, should its worktree be gone.
         """
-        start = mends.commit if mends is not None and mends.commit and self.repository.commit(mends.commit) else None
-        return self.workspace.model_copy(update={"base": start or self._start()})
+        start = (
+            repaired.commit
+            if repaired is not None and repaired.commit and self.repository.commit(repaired.commit)
+            else None
+        )
+        return self.workspace.model_copy(update={"base": start or self._choose_start()})
 
-    def _start(self) -> str:
+    def _choose_start(self) -> str:
         base = self.resolve_base()
         if self.workspace.target is None:
             return base
-        tip, git = self._look() if self.goes_somewhere else self.target().tip(), self.repository.git
+        tip, git = self._read_movable_tip() if self.merges else self.target().tip(), self.repository.git
         if tip.commit is None or git.is_ancestor(tip.commit, base):
             return base
         if git.is_ancestor(base, tip.commit):
             return tip.commit
-        if self.plan_base and self.goes_somewhere:
+        if self.plan_base and self.merges:
             raise Refused(
                 f"The branch {self.workspace.target} has parted from {self.workspace.base}, which the plan began from "
                 f"at {base[:12]}: each has commits that the other has not. Merge that into "
@@ -241,29 +249,29 @@ class RunWorkspace:
         return self.repository.resolved(self.plan_base or self.workspace.base)
 
     @property
-    def base_place(self) -> str:
+    def base_key(self) -> str:
         """What the base is pinned by."""
         return base_key(self.workspace.repository, self.workspace.base)
 
-    def _look(self) -> TargetTip:
+    def _read_movable_tip(self) -> TargetTip:
         """Where the target is, unless it cannot move anyway: then nothing is begun."""
         tip = self.target().tip()
-        self.landing(lambda _: None).refuse(tip)
+        self.build_landing(lambda _: None).check_movable(tip)
         return tip
 
-    def _with_target(self, mend: RepairReason) -> RepairReason:
+    def _merge_target(self, repair: RepairReason) -> RepairReason:
         tip = self.target().tip().onto or self.worktree.base
         files = merge_target(self.worktree, tip)
         files += tuple(
-            file for file in mend.files if file not in files and has_conflict_markers(self.worktree, file, tip)
+            file for file in repair.files if file not in files and has_conflict_markers(self.worktree, file, tip)
         )
         assert self.prepared is not None
-        self.prepared = replace(self.prepared, worktree=self.worktree.noted(base=tip))
+        self.prepared = replace(self.prepared, worktree=self.worktree.update_record(base=tip))
         unmarked = tuple(file for file in files if not has_conflict_markers(self.worktree, file, tip))
-        what = "conflict" if files else mend.what
-        return mend.model_copy(update={"what": what, "target": tip, "files": files, "unmarked": unmarked})
+        what = "conflict" if files else repair.what
+        return repair.model_copy(update={"what": what, "target": tip, "files": files, "unmarked": unmarked})
 
-    def placed(self, spec: RunSpec) -> RunSpec:
+    def place_spec(self, spec: RunSpec) -> RunSpec:
         """The run's spec, in its worktree."""
         assert self.prepared is not None
         self._prompt = (spec.prompt or "").partition(CONTEXT_HEADING)[0]
@@ -284,61 +292,61 @@ class RunWorkspace:
 
     @property
     def _title(self) -> str:
-        said = self.spec.prompt if self.spec.kind == "agent" else " ".join(self.spec.argv)
-        lines = (self.spec.name or said or "").strip().splitlines()
+        text = self.spec.prompt if self.spec.kind == "agent" else " ".join(self.spec.argv)
+        lines = (self.spec.name or text or "").strip().splitlines()
         return lines[0] if lines else self.run
 
-    def piece(self, work: CommittedWork) -> MergePiece:
+    def build_piece(self, work: CommittedWork) -> MergePiece:
         """The work, as it is to go into the target."""
         git, policy = self.repository.git, self.workspace.merge
         if policy == "merge":
-            said = self._title
+            title = self._title
             return MergePiece(
-                self.run, work.commit, work.base, f"Merge {self.branch}: {said}\n\n{format_trailer(self.run)}\n"
+                self.run, work.commit, work.base, f"Merge {self.branch}: {title}\n\n{format_trailer(self.run)}\n"
             )
         if policy == "rebase" and git.answers("rev-list", "--merges", work.commit, f"^{work.base}") == "":
             return MergePiece(self.run, work.commit, work.base)
         # Merges cannot be put onto another commit one by one: what was to be rebased is one commit then, too.
         return MergePiece(self.run, work.commit, work.base, squash=True)
 
-    def offer(self, work: CommittedWork) -> str:
+    def build_offer(self, work: CommittedWork) -> str:
         """The commit by which others may take the work along."""
         if not self.workspace.check:
             return work.commit  # nobody does
         (tip,) = read_commits(self.repository.git, work.commit)
-        return self._stacking().squashed(tip, work.base)
+        return self._build_rebase().squashed(tip, work.base)
 
-    def landing(self, say: Callable[[str], None]) -> WorkLanding:
+    def build_landing(self, note: Callable[[str], None]) -> WorkLanding:
         """How the work gets into the target."""
         policy: MergePolicy = "squash" if self.workspace.merge == "none" else self.workspace.merge
         self._landing = WorkLanding(
             self.target(),
-            self._stacking(),
+            self._build_rebase(),
             policy,
             update_checkout=self.workspace.update_checkout,
-            say=say,
-            calling=self._workspaces.calling,
+            note=note,
+            call_blocking=self._workspaces.call_blocking,
         )
         return self._landing
 
     @property
     def tip(self) -> str:
         """Where the target was when the work was put onto it."""
-        return (self._landing and self._landing.seen) or self.worktree.base
+        return (self._landing and self._landing.target_commit) or self.worktree.base
 
-    def _stacking(self) -> CommitRebase:
+    def _build_rebase(self) -> CommitRebase:
         git = self.repository.git
-        return CommitRebase(git, choose_merger(git, self._in_bench), sign=self.workspace.sign)
+        return CommitRebase(git, choose_merger(git, self._merge_worktree_git), sign=self.workspace.sign)
 
-    def _in_bench(self) -> Git:
-        return self.bench(self.work.commit if self.work else "HEAD").git
+    def _merge_worktree_git(self) -> Git:
+        return self.open_merge_worktree(self.work.commit if self.work else "HEAD").git
 
-    def bench(self, commit: str) -> Worktree:
+    def open_merge_worktree(self, commit: str) -> Worktree:
         """The worktree in which merges are checked."""
         name = (self.workspace.target or "").replace("/", "-")[:40]
         folder = get_worktrees_folder(self._workspaces.home, self.repository)
-        if (there := found_there(self.repository, folder / f"{MERGES_PREFIX}{name}")) is not None:
-            return there
+        if (existing := found_there(self.repository, folder / f"{MERGES_PREFIX}{name}")) is not None:
+            return existing
         return make_worktree(
             self.repository, self._workspaces.home, WorktreeRequest(f"{MERGES_PREFIX}{name}", commit, None)
         )
@@ -348,11 +356,11 @@ class RunWorkspace:
         git, ref = self.repository.git, f"refs/heads/{self.branch}"
         git.push(self.repository.remote, f"{ref}:{ref}", "--force", expected=self._pushes_to)
 
-    def told(self) -> DeliveredWork:
+    def describe_work(self) -> DeliveredWork:
         """What is told of it."""
-        landed, work = self.landed, self.work
+        landed, work = self.delivered, self.work
         if landed is not None and (work is None or self.was_committed):
-            work = self._counted(landed.commit)
+            work = self._measure_delivered(landed.commit)
         elif work is not None and work.is_empty:
             work = None
         return DeliveredWork(
@@ -365,39 +373,39 @@ class RunWorkspace:
             insertions=work.insertions if work else 0,
             deletions=work.deletions if work else 0,
             checkout_updated=landed is not None and landed.checkout_updated,
-            pushed=self.is_shared and (landed is not None or (work is not None and not self.goes_somewhere)),
-            removes=self._removes(),
+            pushed=self.is_shared and (landed is not None or (work is not None and not self.merges)),
+            removes=self._find_removed(),
         )
 
-    def _removes(self) -> tuple[str, ...]:
-        if self.landed is None or self.plan_base is None:
+    def _find_removed(self) -> tuple[str, ...]:
+        if self.delivered is None or self.plan_base is None:
             return ()
-        return find_removed_files(self.repository.git, self.plan_base, self.landed.commit, self.spec.task or "")
+        return find_removed_files(self.repository.git, self.plan_base, self.delivered.commit, self.spec.task or "")
 
-    def _counted(self, landed: str) -> CommittedWork:
+    def _measure_delivered(self, landed: str) -> CommittedWork:
         """What there is to tell of work that an earlier attempt did."""
         (commit,) = read_commits(self.repository.git, landed)
         lines = self.repository.git("diff-tree", "-r", "--numstat", "--no-renames", commit.parents[0], commit.id)
         changes = [line.split("\t")[:2] for line in lines.splitlines()]
-        came, went = (sum(int(each[at]) for each in changes if each[at].isdigit()) for at in (0, 1))
-        return CommittedWork(commit.parents[0], commit.id, len(changes), came, went)
+        insertions, deletions = (sum(int(each[at]) for each in changes if each[at].isdigit()) for at in (0, 1))
+        return CommittedWork(commit.parents[0], commit.id, len(changes), insertions, deletions)
 
-    def leave(self, *, failed: str | None, goes_on: bool) -> None:
+    def close(self, *, failed: str | None, continues: bool) -> None:
         """Be done with the worktree, as the run says. Its branch stays where that is the only place of its work."""
         if self.prepared is None:
             return
-        prepared = self._unleashed(self.prepared)
-        if goes_on:
-            self._workspaces.leave(prepared, why=failed or "")
+        prepared = self._with_fresh_cancellation(self.prepared)
+        if continues:
+            self._workspaces.hand_over(prepared, why=failed or "")
             return
-        landed = self.landed.commit if self.landed else None
-        nothing = self.work is not None and self.work.is_empty and self.work.base == self.begun_from
-        elsewhere = self.begun_from if nothing else landed
-        untouched = None if self.was_committed else landed
-        became = self._workspaces.close(prepared, self.workspace, failed=failed, target=elsewhere, clean_at=untouched)
-        if became != "kept" and landed is None and self.work is not None and not self.work.is_empty:
+        landed = self.delivered.commit if self.delivered else None
+        unchanged = self.work is not None and self.work.is_empty and self.work.base == self.begun_from
+        holder = self.begun_from if unchanged else landed
+        clean_at = None if self.was_committed else landed
+        released = self._workspaces.close(prepared, self.workspace, failed=failed, target=holder, clean_at=clean_at)
+        if released != "kept" and landed is None and self.work is not None and not self.work.is_empty:
             git = prepared.worktree.repository.git
-            git("update-ref", "-m", "agentq: kept", f"refs/heads/{self.branch}", self.work.commit, patient=True)
+            git("update-ref", "-m", "agentq: kept", f"refs/heads/{self.branch}", self.work.commit, wait_for_locks=True)
 
     def abandon(self) -> None:
         """Another attempt has all of it by now, but for the ports."""
@@ -405,8 +413,8 @@ class RunWorkspace:
             ports.release_ports(self.prepared.ports.values())
 
     @staticmethod
-    def _unleashed(prepared: PreparedWorktree) -> PreparedWorktree:
+    def _with_fresh_cancellation(prepared: PreparedWorktree) -> PreparedWorktree:
         """Cleaning up is to be done also when nobody wants the rest."""
         repository = prepared.worktree.repository
-        repository = replace(repository, git=replace(repository.git, leash=GitCancellation()))
+        repository = replace(repository, git=replace(repository.git, cancellation=GitCancellation()))
         return replace(prepared, worktree=replace(prepared.worktree, repository=repository))

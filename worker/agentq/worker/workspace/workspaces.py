@@ -70,23 +70,25 @@ class WorkerWorkspaces:
     home: Path
     worker: str
     idle_max: int = IDLE_WORKTREES_MAX
-    _precautions: dict[tuple[bool, bool], SafeGitConfig] = field(default_factory=dict)
+    _safe_configs: dict[tuple[bool, bool], SafeGitConfig] = field(default_factory=dict)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "agentq-workspace"))
 
-    async def calling(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call_blocking(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Have something done in a thread. It is awaited to its end, also by who is cancelled: pull its leash."""
-        future = self._threads.submit(do, *args, **kwargs)
+        future = self._threads.submit(call, *args, **kwargs)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:
             await asyncio.wait([asyncio.wrap_future(future)])
             raise
 
-    def git(self, workspace: WorkspaceSpec, marks: Mapping[str, str], leash: GitCancellation | None = None) -> Git:
+    def git(
+        self, workspace: WorkspaceSpec, marks: Mapping[str, str], cancellation: GitCancellation | None = None
+    ) -> Git:
         """Git for one attempt."""
         key = workspace.trust == "repo", workspace.sign
-        precautions = self._precautions.setdefault(key, SafeGitConfig(*key))
-        return Git(self.home, precautions=precautions, marks=marks, leash=leash or GitCancellation())
+        safe_config = self._safe_configs.setdefault(key, SafeGitConfig(*key))
+        return Git(self.home, safe_config=safe_config, marks=marks, cancellation=cancellation or GitCancellation())
 
     def prepare(
         self,
@@ -94,8 +96,8 @@ class WorkerWorkspaces:
         run: str,
         workspace: WorkspaceSpec,
         *,
-        same: bool = False,
-        earlier: bool = False,
+        continues: bool = False,
+        has_earlier: bool = False,
         base: str | None = None,
     ) -> PreparedWorktree:
         """Have a worktree ready. With `same`, the tree of an earlier attempt is gone on with, if there is any left;
@@ -106,45 +108,47 @@ class WorkerWorkspaces:
         if workspace.dirty == "refuse":
             repository.check_clean()
         repository.check_identity()
-        away = _find_preserved(repository, run, base) if same and earlier else None
+        preserved = _find_preserved(repository, run, base) if continues and has_earlier else None
         notes: list[str] = []
-        worktree = reopen_worktree(repository, self.home, run, self.worker) if same else None
+        worktree = reopen_worktree(repository, self.home, run, self.worker) if continues else None
         if worktree is None:
-            commit = base if base and away else repository.resolved(workspace.base)
-            wanted = WorktreeRequest(
+            commit = base if base and preserved else repository.resolved(workspace.base)
+            request = WorktreeRequest(
                 run, commit, to_branch_name(run), workspace.repository, self.worker, workspace.sparse
             )
-            worktree = make_worktree(repository, self.home, wanted)
-            if away is not None:
-                worktree.git("checkout", "-q", "-f", "--no-track", "-B", to_branch_name(run), away)
-                notes.append(f"goes on with what is kept of an earlier attempt, {away[:12]}")
-            elif same and earlier:
+            worktree = make_worktree(repository, self.home, request)
+            if preserved is not None:
+                worktree.git("checkout", "-q", "-f", "--no-track", "-B", to_branch_name(run), preserved)
+                notes.append(f"goes on with what is kept of an earlier attempt, {preserved[:12]}")
+            elif continues and has_earlier:
                 notes.append("what an earlier attempt did is not on this host; beginning anew from the base")
         try:
             worktree = add_local_files(worktree, workspace.copy_files, workspace.link_files)
             notes += [LFS_POINTERS_NOTE] if has_unfetched_lfs(worktree) else []
-            taken = ports.take_ports(workspace.ports)
+            held_ports = ports.take_ports(workspace.ports)
         except BaseException:
-            self._give_up(worktree)
+            self._discard(worktree)
             raise
-        return PreparedWorktree(worktree, taken, worktree.note.set_up == _digest_workspace(workspace), tuple(notes))
+        return PreparedWorktree(
+            worktree, held_ports, worktree.record.set_up == _digest_workspace(workspace), tuple(notes)
+        )
 
-    def _give_up(self, worktree: Worktree) -> None:
+    def _discard(self, worktree: Worktree) -> None:
         """Nothing can be done in it, and nobody is to find it as if somebody had."""
-        unleashed = replace(worktree.repository, git=replace(worktree.repository.git, leash=GitCancellation()))
+        repository = replace(worktree.repository, git=replace(worktree.repository.git, cancellation=GitCancellation()))
         with suppress(GitFailed, OSError):
             release_worktree(
-                self._now(Worktree(unleashed, worktree.note)), target=worktree.base, idle_max=self.idle_max
+                self._reread(Worktree(repository, worktree.record)), target=worktree.base, idle_max=self.idle_max
             )
 
-    def again(self, repository: GitRepository, run: str) -> PreparedWorktree | None:
+    def reopen(self, repository: GitRepository, run: str) -> PreparedWorktree | None:
         """The worktree that an earlier attempt left on this host, as it is, for what comes after its process."""
         worktree = reopen_worktree(repository, self.home, run, self.worker)
         return None if worktree is None else PreparedWorktree(worktree, {}, setup_done=True)
 
-    def set_up(self, prepared: PreparedWorktree, workspace: WorkspaceSpec) -> None:
+    def note_set_up(self, prepared: PreparedWorktree, workspace: WorkspaceSpec) -> None:
         """Note that the setup has succeeded: it need not be done again in the same tree."""
-        prepared.worktree.noted(set_up=_digest_workspace(workspace))
+        prepared.worktree.update_record(set_up=_digest_workspace(workspace))
 
     def close(
         self, prepared: PreparedWorktree, workspace: WorkspaceSpec, *,
@@ -154,34 +158,34 @@ class WorkerWorkspaces:
         ports.release_ports(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return "kept"  # another attempt has it, or has put it aside
-        worktree = self._now(prepared.worktree)
+        worktree = self._reread(prepared.worktree)
         if workspace.keep == "always" or (failed is not None and workspace.keep == "failed"):
             keep_worktree(worktree, failed or "the run asks for it")
             return "kept"
         return release_worktree(worktree, target=target, clean_at=clean_at, idle_max=self.idle_max)
 
-    def leave(self, prepared: PreparedWorktree, *, why: str = "", send: bool = True) -> None:
+    def hand_over(self, prepared: PreparedWorktree, *, why: str = "", push: bool = True) -> None:
         """Stop in the middle: another attempt, here or on another host, is to go on. `why` says what has failed."""
         ports.release_ports(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return
-        worktree = self._now(prepared.worktree)
-        if send and worktree.repository.is_copy:
+        worktree = self._reread(prepared.worktree)
+        if push and worktree.repository.is_copy:
             push_worktree(worktree)
-        worktree.noted(keeper="", why=why)
+        worktree.update_record(keeper="", why=why)
 
     @staticmethod
-    def _now(worktree: Worktree) -> Worktree:
+    def _reread(worktree: Worktree) -> Worktree:
         """With its note as it is by now."""
-        note = WorktreeRecord.read(worktree.note.file)
+        note = WorktreeRecord.read(worktree.record.file)
         return Worktree(worktree.repository, note) if note is not None else worktree
 
 
 def push_worktree(worktree: Worktree) -> None:
     """Shelter what it holds, and push that for other hosts."""
     preserve_worktree(worktree)
-    if worktree.repository.commit(get_preserved_ref(worktree.note.run)):
-        push_preserved(worktree.repository, worktree.note.run)
+    if worktree.repository.commit(get_preserved_ref(worktree.record.run)):
+        push_preserved(worktree.repository, worktree.record.run)
 
 
 def _find_preserved(repository: GitRepository, run: str, base: str | None) -> str | None:
@@ -194,5 +198,5 @@ def _find_preserved(repository: GitRepository, run: str, base: str | None) -> st
 
 
 def _digest_workspace(workspace: WorkspaceSpec) -> str:
-    said = json.dumps([list(workspace.setup), list(workspace.copy_files), list(workspace.link_files)])
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    content = json.dumps([list(workspace.setup), list(workspace.copy_files), list(workspace.link_files)])
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()

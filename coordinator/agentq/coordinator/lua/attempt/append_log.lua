@@ -6,12 +6,12 @@ REPLY  ok, not_found, fenced, wrong_state STATE
 VERBS
 FLAGS
 No verb: it changes no state and tells no event. Calls are numbered from 1 by the worker; one that is not newer than the
-newest entry of its attempt is `ok` and changes nothing. Each entry says how many bytes were logged before it, `at`, so
+newest entry of its attempt is `ok` and changes nothing. Each entry says how many bytes were logged before it, `from_byte`, so
 that what is missing has a size: the log is capped, and its oldest entries go. ]]
 
 local function parse_log_entry(entry)
   local f = entry[2]
-  return { fence = f[2], number = tonumber(f[4]), at = tonumber(f[8]), text = f[10] }
+  return { fence = f[2], number = tonumber(f[4]), from_byte = tonumber(f[8]), text = f[10] }
 end
 
 local function trim_log(key, at)
@@ -19,7 +19,7 @@ local function trim_log(key, at)
   local oldest = call('XRANGE', key, '-', '+', 'COUNT', 1)
   while oldest[1] do
     for _, entry in ipairs(oldest) do
-      if at - parse_log_entry(entry).at <= LOG_BYTES then return call('XTRIM', key, 'MINID', entry[1]) end
+      if at - parse_log_entry(entry).from_byte <= LOG_BYTES then return call('XTRIM', key, 'MINID', entry[1]) end
     end
     call('XTRIM', key, 'MINID', oldest[#oldest][1])
     oldest = call('XRANGE', key, '-', '+', 'COUNT', 20)
@@ -35,12 +35,12 @@ local newest = call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
 if newest then
   local entry = parse_log_entry(newest)
   if entry.fence == fence and tonumber(number) <= entry.number then return 'ok' end
-  at = entry.at + #entry.text
+  at = entry.from_byte + #entry.text
 end
 if not is_held(run) then return 'wrong_state ' .. run.state end
 
 for stream, text in next_row do
-  call('XADD', key, '*', 'fence', fence, 'number', number, 'stream', stream, 'at', string.format('%.0f', at), 'text', text)
+  call('XADD', key, '*', 'fence', fence, 'number', number, 'stream', stream, 'from_byte', string.format('%.0f', at), 'text', text)
   at = at + #text
 end
 trim_log(key, at)

@@ -1,12 +1,12 @@
 --[[ attempt/defer: an attempt met a usage limit or an outage; the run goes on at a stated time and spends no attempt.
 KEYS   base
-ARGV   now_ms id fence due_at_ms delay_ms outcome gate dice
+ARGV   now_ms id fence due_at_ms delay_ms outcome account_limit random
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  defer unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
 It goes on at `due_at_ms`, or `delay_ms` from now, or, where both are empty, as its policy backs off. A run that was deferred
-more often, or for longer, than its policy allows fails. `gate`, if given, is the limit that was met: nobody is let in under
+more often, or for longer, than its policy allows fails. `account_limit`, if given, is the limit that was met: nobody is let in under
 it before that time. ]]
 
 local run, word = load_held(id, fence, 'defer')
@@ -21,12 +21,12 @@ local purse, most = retry_budget(policy, 'limit')
 local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
 local due_at = tonumber(due_at_ms)
 if delay_ms ~= '' then due_at = now + delay_ms end
-due_at = due_at or now + backoff_ms(policy, 'limit', spent or 0, dice)
+due_at = due_at or now + backoff_ms(policy, 'limit', spent or 0, random)
 if not purse or spent >= most or is_too_late(run, policy, due_at) then
   end_run(id, run, 'defer', 'failed', 'deferred too often', outcome)
   return 'ok failed'
 end
-if gate ~= '' then block_limit_until(gate, string.format('%.0f', due_at), 'run ' .. id .. ' met it') end
+if account_limit ~= '' then block_limit_until(account_limit, string.format('%.0f', due_at), 'run ' .. id .. ' met it') end
 run.due_at_ms = due_at
 local agent = outcome ~= '' and cjson.decode(outcome).agent
 local why = agent and agent.verdict == 'throttled' and 'service refuses' or 'usage limit'

@@ -1,6 +1,6 @@
 --[[ attempt/fail: an attempt did not do its work; its class decides what it is paid from and whether it is tried again.
 KEYS   base
-ARGV   now_ms id fence class outcome dice delay_ms
+ARGV   now_ms id fence class outcome random delay_ms
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  fail unblock skip cancel wake
 FLAGS  allow-oom
@@ -10,7 +10,7 @@ USES   plans limits waits session_turns end_run merge_queue
 local run, word = load_held(id, fence, 'fail')
 if run then
   count_ended(run)
-  word = fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
+  word = fail_attempt(id, run, fence, class, outcome, random, delay_ms)
 end
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
 return word

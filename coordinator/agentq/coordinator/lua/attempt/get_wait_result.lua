@@ -1,7 +1,7 @@
---[[ attempt/get_wait_result: an attempt takes what its run has waited for, and what the run saved for it.
+--[[ attempt/get_wait_result: what an attempt resumes with: what its run waited for, and the state that the run saved.
 KEYS   base
 ARGV   now_ms id fence after
-REPLY  [ok, next, why, saved, number of messages, id, name, data, at, by, ..., child, state, outcome, ...], unparked, not_found, fenced, wrong_state STATE
+REPLY  [ok, next, why, saved_state, number of messages, id, name, data, at, by, ..., child, state, outcome, ...], unparked, not_found, fenced, wrong_state STATE
 VERBS
 FLAGS  allow-oom
 USES   waits
@@ -14,7 +14,7 @@ local run = load(id)
 if not run then return 'not_found' end
 if run.fence ~= fence then return 'fenced' end
 if not is_held(run) then return 'wrong_state ' .. run.state end
-local f = call('HMGET', run.key, 'parked_at_ms', 'awaits_until_ms', 'awaits_children', 'saved', 'awaits', 'handed')
+local f = call('HMGET', run.key, 'parked_at_ms', 'alarm_at_ms', 'awaited_children', 'saved_state', 'awaited_signals', 'delivered_to')
 if not f[1] then return 'unparked' end
 
 local received_signals, last_place = {}, f[6] and string.match(f[6], '(%S+)$')
@@ -22,7 +22,7 @@ if after == '' then
   received_signals = awaited_signals(id, f[5])
   local newest = f[3] ~= '' and call('ZRANGE', key_ended_children(id), -1, -1, 'WITHSCORES')[2]
   last_place = newest or '-'
-  call('HSET', run.key, 'handed', fence .. ' ' .. (#received_signals > 0 and received_signals[#received_signals][1] or '-') .. ' ' .. last_place)
+  call('HSET', run.key, 'delivered_to', fence .. ' ' .. (#received_signals > 0 and received_signals[#received_signals][1] or '-') .. ' ' .. last_place)
 end
 
 local why = 'wake'
@@ -41,7 +41,7 @@ end
 if last_place == '-' then return reply end
 
 local ended_children = call('ZRANGE', key_ended_children(id), '(' .. (after == '' and '0' or after), last_place, 'BYSCORE', 'LIMIT', 0,
-  CHILDREN_A_CALL, 'WITHSCORES')
+  CHILDREN_PER_CALL, 'WITHSCORES')
 local bytes = 0
 for at = 1, #ended_children, 2 do
   local child, state = string.match(ended_children[at], '^(%S+) (%S+)$')
@@ -49,6 +49,6 @@ for at = 1, #ended_children, 2 do
   bytes = bytes + #outcome
   reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = child, state, outcome
   reply[2] = ended_children[at + 1] ~= last_place and ended_children[at + 1] or ''
-  if bytes >= RETURNED_BYTES then break end
+  if bytes >= ENDED_CHILDREN_BYTES then break end
 end
 return reply

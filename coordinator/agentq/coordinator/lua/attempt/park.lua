@@ -1,12 +1,12 @@
 --[[ attempt/park: a held run gives its slot back and waits to be woken: by a time, by signals, by its children, or by hand.
 KEYS   base
-ARGV   now_ms id fence alarm_at_ms alarm_ms reason signals children saved
+ARGV   now_ms id fence alarm_at_ms alarm_ms reason signals children saved_state
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  park unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
 The alarm rings at a time, or `alarm_ms` from now; the other one is empty. `signals` are names with a space on either
-side, `children` is all, any or empty, `saved` what the run will want to know when it goes on. What this attempt was handed is
+side, `children` is all, any or empty, `saved_state` what the run will want to know when it goes on. What this attempt was handed is
 forgotten. What is there already of what it would wait for counts: it is pending again at once. ]]
 
 local run, word = load_held(id, fence, 'park')
@@ -19,11 +19,11 @@ if run.stop_at_ms then
   return 'ok cancelled'
 end
 delete_received(id, run)
-local wanted = call('HEXISTS', run.key, 'wanted') == 1 or (alarm and alarm <= now)
+local is_woken = call('HEXISTS', run.key, 'wake_requested') == 1 or (alarm and alarm <= now)
   or have_children_ended(id, children) or #awaited_signals(id, signals) > 0
-run.due_at_ms = not wanted and alarm or nil
-local state = wanted and 'pending' or 'waiting'
-end_attempt(id, run, 'park', state, wanted and '' or reason, nil, 'park ' .. fence, 'bound', 1, 'parked_at_ms', stamp,
-  'awaits', signals, 'awaits_children', children, 'awaits_until_ms', alarm and string.format('%.0f', alarm) or '',
-  'saved', saved)
+run.due_at_ms = not is_woken and alarm or nil
+local state = is_woken and 'pending' or 'waiting'
+end_attempt(id, run, 'park', state, is_woken and '' or reason, nil, 'park ' .. fence, 'has_signals_or_children', 1, 'parked_at_ms', stamp,
+  'awaited_signals', signals, 'awaited_children', children, 'alarm_at_ms', alarm and string.format('%.0f', alarm) or '',
+  'saved_state', saved_state)
 return 'ok ' .. state

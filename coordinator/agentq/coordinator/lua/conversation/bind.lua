@@ -24,12 +24,12 @@ set_field('agent_session', agent_session, key, run.key)
 set_field('host', agent_session ~= '' and host or '', key, run.key)
 set_field('account', account, key, run.key)
 set_field('model', model, run.key)
-set_field('stays', agent_session ~= '' and movable == '' and host or '', key)
+set_field('pinned_host', agent_session ~= '' and movable == '' and host or '', key)
 call('HDEL', key, 'fork')
 if agent_session == '' then call('HDEL', key, 'totals') end
 if agent_session == '' or movable == '' then
-  call('HDEL', key, 'carried_of')
+  call('HDEL', key, 'transcript_of')
   call('UNLINK', transcript)
 end
-call('HSET', run.key, 'more', 1)
+call('HSET', run.key, 'extended', 1)
 return 'ok'

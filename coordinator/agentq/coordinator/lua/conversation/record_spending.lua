@@ -40,11 +40,11 @@ local function add_to_total(text)
 end
 
 local spent = add_to_total(call('HGET', run.key, 'spending'))
-call('HSET', run.key, 'spending', format_sums(spent), 'spending_now', fence .. ' ' .. format_sums(attempt_sums))
+call('HSET', run.key, 'spending', format_sums(spent), 'attempt_spending', fence .. ' ' .. format_sums(attempt_sums))
 local by_session = ''
-if run.turn then
+if run.turn_of then
   by_session = format_sums(add_to_total(call('HGET', key, 'spending')))
   call('HSET', key, 'spending', by_session)
 end
 if totals ~= '' and not is_behind then call('HSET', key, 'totals', totals) end
-return { 'ok', format_sums(add_sums(spent, parse_sums(call('HGET', run.key, 'spending_before')), -1)), by_session }
+return { 'ok', format_sums(add_sums(spent, parse_sums(call('HGET', run.key, 'earlier_spending')), -1)), by_session }

@@ -1,7 +1,7 @@
 --[[ conversation/save_transcript: the transcript of a conversation, for attempts on other hosts to go on with.
 KEYS   base
 ARGV   now_ms id fence transcript
-REPLY  ok, not_found, fenced, wrong_state STATE, unbound
+REPLY  ok, not_found, fenced, wrong_state STATE, no_conversation
 VERBS
 FLAGS
 USES   conversation
@@ -12,8 +12,8 @@ local run, word = load_for_attempt(id, fence)
 if not run then return word end
 local key, place = conversation_keys(id, run)
 local own_session_id = non_empty(call('HGET', key, 'agent_session'))
-if not own_session_id then return 'unbound' end
+if not own_session_id then return 'no_conversation' end
 call('SET', place, transcript)
-call('HSET', key, 'carried_of', own_session_id)
-call('HDEL', key, 'stays')
+call('HSET', key, 'transcript_of', own_session_id)
+call('HDEL', key, 'pinned_host')
 return 'ok'

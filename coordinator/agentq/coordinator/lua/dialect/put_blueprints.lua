@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms wipe expected
 ROWS   name value
-REPLY  ok, stale, overfull MOST
+REPLY  ok, stale, too_many_blueprints MOST
 VERBS
 FLAGS
 An empty value takes one away. With `wipe`, all that is there goes first. The field `revision` changes with every call;
@@ -16,7 +16,7 @@ for name, value in next_row do
   has_scripts = has_scripts or string.sub(name, 1, 8) == 'scripts/'
   if value ~= '' and (wipe ~= '' or call('HEXISTS', key, name) == 0) then entry_count = entry_count + 1 end
 end
-if entry_count > SHELF_KEPT then return 'overfull ' .. SHELF_KEPT end
+if entry_count > BLUEPRINTS_KEPT then return 'too_many_blueprints ' .. BLUEPRINTS_KEPT end
 local revision = tonumber(call('HGET', key, 'revision') or 0)
 if wipe ~= '' then call('UNLINK', key) end
 for _, row in ipairs(names) do

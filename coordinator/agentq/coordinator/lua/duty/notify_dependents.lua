@@ -6,10 +6,10 @@ VERBS  unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue ]]
 
-for _, id in ipairs(call('ZRANGE', key_dependents_to_notify(), 0, SETTLE_A_CALL - 1)) do
+for _, id in ipairs(call('ZRANGE', key_dependents_to_notify(), 0, DEPENDENTS_PER_CALL - 1)) do
   unnotified_runs[#unnotified_runs + 1] = { id = id, state = call('HGET', key_run(id), 'state') or 'missing' }
 end
-notify_dependents(SETTLE_A_CALL)
+notify_dependents(DEPENDENTS_PER_CALL)
 -- Whoever calls this needs not be told that there is more.
 earliest_timer = nil
 return call('ZCARD', key_dependents_to_notify())

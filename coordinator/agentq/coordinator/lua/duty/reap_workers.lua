@@ -1,6 +1,6 @@
 --[[ duty/reap_workers: find workers whose lease is gone, and requeue the runs of those that do not come back.
 KEYS   base
-ARGV   now_ms server gap_ms lease_ms grace_ms dice
+ARGV   now_ms server gap_ms lease_ms grace_ms random
 REPLY  [marked, doubtful, runs, left, next_at_ms or 0, worker, ...]
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
@@ -33,7 +33,7 @@ end
 -- Whoever was seen in what is now the future has been given a lease by another clock.
 local function reset_future_leases()
   local latest = '(' .. string.format('%.0f', now + lease_ms)
-  local far = call('ZRANGE', key_workers(), '+inf', latest, 'BYSCORE', 'REV', 'LIMIT', 0, INSPECT_A_CALL, 'WITHSCORES')
+  local far = call('ZRANGE', key_workers(), '+inf', latest, 'BYSCORE', 'REV', 'LIMIT', 0, INSPECT_PER_CALL, 'WITHSCORES')
   for at = 1, #far, 2 do
     local worker, seen = far[at], tonumber(call('HGET', key_worker(far[at]), 'seen_at_ms') or nil)
     if seen and seen > now then
@@ -55,7 +55,7 @@ local function wait_until(at) next_at = math.min(next_at or at, at) end
 local function remove_lost_worker(worker, swept)
   local function dismiss(id, run)
     runs = runs + 1
-    lose_attempt(id, run, dice, 'worker ' .. worker .. ' was lost')
+    lose_attempt(id, run, random, 'worker ' .. worker .. ' was lost')
   end
   if not swept then
     call('HSET', key_worker(worker), 'state', 'lost', 'ended_why', LEASE_ENDED)
@@ -66,7 +66,7 @@ local function remove_lost_worker(worker, swept)
 end
 
 -- All that are missing are marked at once, since each waits a grace from its mark on; few are swept in one call.
-for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, INSPECT_A_CALL)) do
+for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, INSPECT_PER_CALL)) do
   local f = call('HMGET', key_worker(worker), 'missing_at_ms', 'state')
   local missing, swept = tonumber(f[1] or nil), f[2] == 'lost'
   if not swept and (not missing or missing > now) then
@@ -74,7 +74,7 @@ for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'L
     call('HSET', key_worker(worker), 'missing_at_ms', now)
     wait_until(math.max(now + grace_ms, judge_at))
   elseif swept or (now >= missing + grace_ms and now >= judge_at) then
-    if runs < SWEEP_A_CALL and #names < WORKERS_A_CALL then remove_lost_worker(worker, swept) else left = 1 end
+    if runs < SWEEP_PER_CALL and #names < WORKERS_PER_CALL then remove_lost_worker(worker, swept) else left = 1 end
   else
     doubtful = doubtful + 1
     wait_until(math.max(missing + grace_ms, judge_at))

@@ -18,12 +18,12 @@ local function run_timer(id)
   if not run then
     timers[id] = false
   elseif is_ended(run) and run.plan and is_plan_live(run.plan) then
-    timers[id] = now + PLAN_LOOK_MS
+    timers[id] = now + PLAN_RECHECK_MS
   elseif is_ended(run) then
-    if not delete_run(id, run) then timers[id] = now + OPEN_MS end
+    if not delete_run(id, run) then timers[id] = now + OPEN_SUBMIT_MS end
   elseif run.stop_at_ms then
     end_run_because(id, run, 'expire', 'cancelled', 'cancelled', 'the worker did not confirm the stop in time', true)
-  elseif run.until_ms and run.until_ms <= now then
+  elseif run.expires_at_ms and run.expires_at_ms <= now then
     end_run_because(id, run, 'expire', 'failed', 'timeout', 'not started in time')
   elseif (run.state == 'scheduled' or run.state == 'waiting') and run.due_at_ms and run.due_at_ms <= now then
     transition(id, run, 'promote', 'pending', '', 'entry', enqueue(id, run), 'reason', '', 'due_at_ms', '')
@@ -32,9 +32,9 @@ local function run_timer(id)
   end
 end
 
-local due = call('ZRANGE', key_timers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, TICK_A_CALL)
+local due = call('ZRANGE', key_timers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, TICK_PER_CALL)
 for _, id in ipairs(due) do
-  if not pcall(run_timer, id) then timers[id] = now + OPEN_MS end
+  if not pcall(run_timer, id) then timers[id] = now + OPEN_SUBMIT_MS end
 end
 flush_writes()
 local first = call('ZRANGE', key_timers(), 0, 0, 'WITHSCORES')

@@ -11,21 +11,21 @@ learns who comes next, and with what. `stopping` means that the run is to be can
 local run, word = load_for_attempt(id, fence)
 if not run then return word end
 if run.stop_at_ms then
-  if run.merging then leave_merge_queue(id, run) end
+  if run.merge_queue then leave_merge_queue(id, run) end
   return 'stopping'
 end
-if run.merging and run.merging ~= line then leave_merge_queue(id, run) end
+if run.merge_queue and run.merge_queue ~= line then leave_merge_queue(id, run) end
 local key = key_merge_queue(line)
-if not call('ZSCORE', key, id) then call('ZADD', key, call('HINCRBY', key_cursors(), 'merge', 1), id) end
+if not call('ZSCORE', key, id) then call('ZADD', key, call('HINCRBY', key_cursors(), 'merge_number', 1), id) end
 call('PEXPIRE', key, KEEP_MS)
-call('HSET', run.key, 'merging', line, 'brings', commit .. ' ' .. ref, 'more', 1)
+call('HSET', run.key, 'merge_queue', line, 'merge_candidate', commit .. ' ' .. ref, 'extended', 1)
 
 local holder = first_in_merge_queue(line)
 local reply = { 'ok', call('ZRANK', key, id), holder }
 if holder ~= id then return reply end
-for _, other in ipairs(call('ZRANGE', key, 1, MERGE_OTHERS)) do
-  local brings = call('HGET', key_run(other), 'brings')
+for _, other in ipairs(call('ZRANGE', key, 1, MERGE_QUEUE_SHOWN)) do
+  local candidate = call('HGET', key_run(other), 'merge_candidate')
   reply[#reply + 1] = other
-  reply[#reply + 1], reply[#reply + 2] = string.match(brings or '', '^(%S*) ?(.*)$')
+  reply[#reply + 1], reply[#reply + 2] = string.match(candidate or '', '^(%S*) ?(.*)$')
 end
 return reply

@@ -1,11 +1,11 @@
 --[[ merge/get_step: what has been noted of a run's workspace, for the attempt that holds it.
 KEYS   base
 ARGV   now_ms id fence
-REPLY  [ok, work or ''], not_found, fenced, wrong_state STATE
+REPLY  [ok, merge_progress or ''], not_found, fenced, wrong_state STATE
 VERBS
 FLAGS  no-writes
 USES   conversation ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end
-return { 'ok', call('HGET', run.key, 'work') or '' }
+return { 'ok', call('HGET', run.key, 'merge_progress') or '' }

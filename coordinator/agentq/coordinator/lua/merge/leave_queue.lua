@@ -9,5 +9,5 @@ An attempt that stands in no such line is `ok`: it was sent before, or its turn 
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end
-if run.merging == line then leave_merge_queue(id, run) end
+if run.merge_queue == line then leave_merge_queue(id, run) end
 return 'ok'

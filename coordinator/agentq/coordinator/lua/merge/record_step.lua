@@ -1,14 +1,14 @@
 --[[ merge/record_step: how far an attempt has come with its workspace, noted before it does what cannot be taken back.
 KEYS   base
-ARGV   now_ms id fence work
+ARGV   now_ms id fence merge_progress
 REPLY  ok, not_found, fenced, wrong_state STATE
 VERBS
 FLAGS  allow-oom
 USES   conversation
-`work` is JSON, opaque here but for its step (see requeue). It stays for the attempts that follow. No verb: it changes no state
+`merge_progress` is JSON, opaque here but for its step (see requeue). It stays for the attempts that follow. No verb: it changes no state
 and tells no event. ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end
-call('HSET', run.key, 'work', work)
+call('HSET', run.key, 'merge_progress', merge_progress)
 return 'ok'

@@ -1,17 +1,17 @@
 --[[ plan/create: a plan comes into the world, before its tasks; or one takes more of them.
 KEYS   base
 ARGV   now_ms plan name on_failed expected source budget secret
-REPLY  [ok, created_at_ms], existing STATE, not_found, closed_plan NAME
+REPLY  [ok, created_at_ms], name_taken STATE, not_found, closed_plan NAME
 VERBS
 FLAGS
 USES   plans
 It is open until it is sealed, and does not end before. `expected` is how many tasks are to come; `source` is opaque here.
 `budget` is in micro-dollars, or empty: once its tasks have cost that much, no more of them begin. Sent again with the same
-words it is `ok`; with others, while its id is taken, `existing`. `secret` is kept once: from it follow the ids of its tasks,
+words it is `ok`; with others, while its id is taken, `name_taken`. `secret` is kept once: from it follow the ids of its tasks,
 so that nobody can tell them before they are there. Without a name, one that exists is opened for more tasks. ]]
 
 local key = key_plan(plan)
-local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stopped', 'ended', 'budget')
+local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stop_state', 'end_state', 'budget')
 if name == '' then
   if not f[1] then return 'not_found' end
   if f[6] then return 'closed_plan ' .. plan end
@@ -23,7 +23,7 @@ if f[1] then
     and (f[8] or '') == budget
   if same then return { 'ok', f[1] } end
   local state = f[7] or 'running'
-  return 'existing ' .. state
+  return 'name_taken ' .. state
 end
 call('HSET', key, 'name', name, 'on_failed', on_failed, 'expected', expected, 'source', source, 'sealed', 0,
   'created_at_ms', stamp, 'secret', secret)

@@ -12,8 +12,8 @@ local names, cursor = {}, ''
 for name in next_row do names[#names + 1] = name end
 if #names == 0 then names, cursor = read_page(key_plans(), before, tonumber(count)) end
 
-local PLAN_FIELDS = { 'name', 'on_failed', 'expected', 'sealed', 'created_at_ms', 'stopped', 'stopped_why', 'stopped_at_ms',
-  'walking', 'ended', 'ended_at_ms', 'made_by' }
+local PLAN_FIELDS = { 'name', 'on_failed', 'expected', 'sealed', 'created_at_ms', 'stop_state', 'stop_reason', 'stopped_at_ms',
+  'retry_scope', 'end_state', 'ended_at_ms', 'made_by' }
 local page = { cursor }
 for _, name in ipairs(names) do
   local values, fields = call('HMGET', key_plan(name), unpack(PLAN_FIELDS)), {}

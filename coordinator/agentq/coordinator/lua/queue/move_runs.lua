@@ -7,7 +7,7 @@ FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
 They keep their priority and demands. One that had room reserved under a limit asks for it again. ]]
 
-local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
+local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_PER_CALL - 1)
 local moves = 0
 for _, id in ipairs(ids) do
   local run = load(id)
@@ -23,4 +23,4 @@ for _, id in ipairs(ids) do
   end
 end
 if moves > 0 then call('SADD', key_queues(), target) end
-return { moves, moves > 0 and #ids == SWEEP_A_CALL and 1 or 0 }
+return { moves, moves > 0 and #ids == SWEEP_PER_CALL and 1 or 0 }

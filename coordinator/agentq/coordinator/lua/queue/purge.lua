@@ -6,7 +6,7 @@ VERBS  cancel unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue ]]
 
-local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
+local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_PER_CALL - 1)
 local cancelled = 0
 for _, id in ipairs(ids) do
   local run = load(id)
@@ -15,4 +15,4 @@ for _, id in ipairs(ids) do
     cancelled = cancelled + 1
   end
 end
-return { cancelled, cancelled > 0 and #ids == SWEEP_A_CALL and 1 or 0 }
+return { cancelled, cancelled > 0 and #ids == SWEEP_PER_CALL and 1 or 0 }

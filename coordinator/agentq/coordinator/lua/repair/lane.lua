@@ -24,9 +24,9 @@ for _, flat in ipairs(call('XINFO', 'CONSUMERS', key, 'workers')) do
   local consumer = to_table(flat)
   if not call('ZSCORE', key_workers(), consumer.name) and call('EXISTS', key_worker_lease(consumer.name)) == 0 then
     if consumer.idle >= tonumber(idle_ms) or call('EXISTS', key_worker(consumer.name)) == 1 then
-      local count = clear_consumer(lane, consumer.name, SWEEP_A_CALL)
+      local count = clear_consumer(lane, consumer.name, SWEEP_PER_CALL)
       returned_entries = returned_entries + count
-      if count < SWEEP_A_CALL then removed = removed + 1 end
+      if count < SWEEP_PER_CALL then removed = removed + 1 end
     else
       has_recent_consumer = true
     end
@@ -39,7 +39,7 @@ local function is_live_entry(entry)
   return run and is_current_entry(run, lane, entry) and (run.state == 'pending' or is_held(run))
 end
 
-for _, item in ipairs(call('XPENDING', key, 'workers', '-', '+', HEAD_A_CALL)) do
+for _, item in ipairs(call('XPENDING', key, 'workers', '-', '+', LANE_HEAD_PER_CALL)) do
   if not is_live_entry(item[1]) then drop_entry(lane, item[1]) end
 end
 delete_entries(lane, acked_entries[lane] or {})
@@ -57,7 +57,7 @@ if call('EXISTS', key_fair_queue(lane)) == 1 then
 elseif call('XLEN', key) == 0 and not has_recent_consumer and now - idle_since >= tonumber(idle_ms) then
   call('DEL', key)
   call('ZREM', key_lanes(), lane)
-  call('HINCRBY', key_cursors(), 'lanes', 1)
+  call('HINCRBY', key_cursors(), 'lanes_revision', 1)
   return { returned_entries, removed, trimmed, 1 }
 end
 return { returned_entries, removed, trimmed, 0 }

@@ -11,8 +11,8 @@ The scripts keep them together; this is for what happens to Redis itself. ]]
 local function next_batch(name, key)
   local field = 'audit:' .. name .. ':' .. limit
   local from = tonumber(call('HGET', key_cursors(), field) or 0)
-  local ids = call('ZRANGE', key, from, from + INSPECT_A_CALL - 1)
-  if #ids < INSPECT_A_CALL then
+  local ids = call('ZRANGE', key, from, from + INSPECT_PER_CALL - 1)
+  if #ids < INSPECT_PER_CALL then
     call('HDEL', key_cursors(), field)
   else
     call('HSET', key_cursors(), field, from + #ids)

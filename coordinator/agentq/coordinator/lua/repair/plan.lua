@@ -11,7 +11,7 @@ the plan is, nothing stays unseen for ever. ]]
 local repaired = 0
 for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'claimed', 'running', 'waiting', 'completed', 'failed',
   'cancelled', 'skipped' }) do
-  for _, id in ipairs(call('ZRANDMEMBER', key_plan_index(plan, state), INSPECT_A_CALL / 10)) do
+  for _, id in ipairs(call('ZRANDMEMBER', key_plan_index(plan, state), INSPECT_PER_CALL / 10)) do
     local run = load(id)
     if not run or run.state ~= state then
       call('ZREM', key_plan_index(plan, state), id)
@@ -20,7 +20,7 @@ for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'claimed', 'running'
     end
   end
 end
-local sampled_tasks = call('HRANDFIELD', key_plan_tasks(plan), INSPECT_A_CALL / 10, 'WITHVALUES')
+local sampled_tasks = call('HRANDFIELD', key_plan_tasks(plan), INSPECT_PER_CALL / 10, 'WITHVALUES')
 for at = 1, #sampled_tasks, 2 do
   if call('EXISTS', key_run(sampled_tasks[at + 1])) == 0 then
     call('ZREM', key_plan_runs(plan), sampled_tasks[at + 1])
@@ -28,6 +28,6 @@ for at = 1, #sampled_tasks, 2 do
     repaired = repaired + 1
   end
 end
-if call('HGET', key_plan(plan), 'stopped') and has_live_tasks(plan) then continue_plan_later(plan) end
+if call('HGET', key_plan(plan), 'stop_state') and has_live_tasks(plan) then continue_plan_later(plan) end
 plans_to_check[plan] = true
 return repaired

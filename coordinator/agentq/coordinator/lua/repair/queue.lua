@@ -1,6 +1,6 @@
 --[[ repair/queue: compare a stretch of a queue's indexes with the runs and their homes, and mend what does not fit.
 KEYS   base
-ARGV   now_ms queue dice
+ARGV   now_ms queue random
 ROWS   state
 REPLY  [runs looked at, mended, 1 if the end of the last index was reached]
 VERBS  submit lose release unblock skip cancel wake
@@ -49,14 +49,14 @@ end
 
 -- A turn that has lost its place gets it back; who is first is for the next look, when all others have theirs.
 local function repair_turn(id, run)
-  local place = call('HMGET', run.key, 'place')[1]
-  if not place or call('ZSCORE', key_session_turns(run.turn), id) then return false end
-  call('ZADD', key_session_turns(run.turn), place, id)
+  local place = call('HMGET', run.key, 'turn_number')[1]
+  if not place or call('ZSCORE', key_session_turns(run.turn_of), id) then return false end
+  call('ZADD', key_session_turns(run.turn_of), place, id)
   return true
 end
 
 local function repair_blocked(id, run)
-  if call('HEXISTS', key_run(id), 'open') == 1 then return false end
+  if call('HEXISTS', key_run(id), 'dependencies_open') == 1 then return false end
   local limit = awaited_limit(run)
   if limit then
     if call('ZSCORE', key_limit_waiters(limit), id) then return false end
@@ -73,10 +73,10 @@ local function repair_blocked(id, run)
     end
   end
   if #needs > 0 then return repaired end
-  if run.turn and run.reason == 'turn' and first_turn(run.turn) ~= id then
-    local first = load(first_turn(run.turn))
+  if run.turn_of and run.reason == 'turn' and first_turn(run.turn_of) ~= id then
+    local first = load(first_turn(run.turn_of))
     if first and not is_ended(first) then return false end
-    unblock_next_turn(run.turn)
+    unblock_next_turn(run.turn_of)
   else
     unblock_run(id, run)
   end
@@ -85,7 +85,7 @@ end
 
 -- A parent that waits for children hears of those that have ended or vanished without its knowing.
 local function repair_waiting(id, run)
-  local mode, repaired = call('HGET', run.key, 'awaits_children') or '', false
+  local mode, repaired = call('HGET', run.key, 'awaited_children') or '', false
   for _, child in ipairs(mode ~= '' and call('ZRANDMEMBER', key_children(id), 20) or {}) do
     local other = load(child)
     if not other or is_ended(other) then
@@ -118,12 +118,12 @@ local function repair_run(id)
     return true
   end
   if is_held(run) and not (is_held_by(run.worker, id) and is_known_to_reaper(run.worker)) then
-    if state == 'claimed' then release_run(id, run, 'its worker is unknown') else lose_attempt(id, run, dice, 'its worker is unknown') end
+    if state == 'claimed' then release_run(id, run, 'its worker is unknown') else lose_attempt(id, run, random, 'its worker is unknown') end
     return true
   end
   timers[id] = missing_timer(id, run)
   if timers[id] then return true end
-  if run.turn and not is_ended(run) and repair_turn(id, run) then return true end
+  if run.turn_of and not is_ended(run) and repair_turn(id, run) then return true end
   if state == 'blocked' then return repair_blocked(id, run) end
   return state == 'waiting' and repair_waiting(id, run)
 end
@@ -134,7 +134,7 @@ local checked, repaired = 0, 0
 for each in next_row do
   state = each
   if not at_state or at_state == each then
-    local room = INSPECT_A_CALL - checked
+    local room = INSPECT_PER_CALL - checked
     local ids = call('ZRANGE', key_index(queue, each), from or '-', '+', 'BYLEX', 'LIMIT', 0, room)
     local listed = #ids > 0 and call('ZMSCORE', key_states(each), unpack(ids)) or {}
     for place, id in ipairs(ids) do

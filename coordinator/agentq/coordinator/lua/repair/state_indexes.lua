@@ -21,7 +21,7 @@ local function rebuild_state_index(state)
   repaired = repaired + call('ZCARD', key_states(state)) - before
 end
 
-local sampled_queues, states = call('SRANDMEMBER', key_queues(), INSPECT_A_CALL), {}
+local sampled_queues, states = call('SRANDMEMBER', key_queues(), INSPECT_PER_CALL), {}
 for state in next_row do
   states[#states + 1] = state
   local number = 0
@@ -30,7 +30,7 @@ for state in next_row do
 end
 
 for _, state in ipairs(states) do
-  for _, id in ipairs(call('ZRANDMEMBER', key_states(state), INSPECT_A_CALL / 10)) do
+  for _, id in ipairs(call('ZRANDMEMBER', key_states(state), INSPECT_PER_CALL / 10)) do
     local run = load(id)
     if not run or run.state ~= state then
       call('ZREM', key_states(state), id)

@@ -1,7 +1,7 @@
 --[[ run/cancel: end a run; one that is held gets a stop order and ends when its worker confirms, or after `stop_ms`.
 KEYS   base
 ARGV   now_ms id reason stop_ms parent fence
-REPLY  ok STATE, not_found, wrong_state STATE, foreign ID, disowned ID
+REPLY  ok STATE, not_found, wrong_state STATE, not_its_child ID, parent_fenced ID
 VERBS  cancel unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
@@ -12,8 +12,8 @@ local run = load(id)
 if not run then return 'not_found' end
 if parent ~= '' then
   local holder = load(parent)
-  if run.parent ~= parent then return 'foreign ' .. parent end
-  if not (holder and is_held(holder) and holder.fence == fence) then return 'disowned ' .. parent end
+  if run.parent ~= parent then return 'not_its_child ' .. parent end
+  if not (holder and is_held(holder) and holder.fence == fence) then return 'parent_fenced ' .. parent end
 end
 if run.state == 'cancelled' then return 'ok cancelled' end
 if not is_verb_allowed('cancel', run.state) then return 'wrong_state ' .. run.state end

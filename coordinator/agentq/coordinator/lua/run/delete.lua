@@ -2,21 +2,21 @@
 KEYS   base
 ARGV   now_ms
 ROWS   id state
-REPLY  per run: ok, not_found, settling, recent, planned NAME, wrong_state STATE
+REPLY  per run: ok, not_found, notifying_dependents, ended_recently, plan_not_ended NAME, wrong_state STATE
 VERBS
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue delete_run
-A run goes only if it is in the state that its caller saw. `recent` means that it ended less than KEEP_MS_MIN ago, when a
-submit that was sent again must still find it; `settling`, that dependents are still being told how it ended; `planned`, that it is a task of
+A run goes only if it is in the state that its caller saw. `ended_recently` means that it ended less than KEEP_MS_MIN ago, when a
+submit that was sent again must still find it; `notifying_dependents`, that dependents are still being told how it ended; `plan_not_ended`, that it is a task of
 a plan that has not ended. ]]
 
 local function delete_if_allowed(id, state)
   local run = load(id)
   if not run then return 'not_found' end
   if run.state ~= state or not is_ended(run) then return 'wrong_state ' .. run.state end
-  if call('HGET', run.key, 'finished_at_ms') + KEEP_MS_MIN > now then return 'recent' end
-  if run.plan and is_plan_live(run.plan) then return 'planned ' .. run.plan end
-  return delete_run(id, run) and 'ok' or 'settling'
+  if call('HGET', run.key, 'finished_at_ms') + KEEP_MS_MIN > now then return 'ended_recently' end
+  if run.plan and is_plan_live(run.plan) then return 'plan_not_ended ' .. run.plan end
+  return delete_run(id, run) and 'ok' or 'notifying_dependents'
 end
 
 local words = {}

@@ -1,6 +1,6 @@
 --[[ run/list: a page of runs, newest first.
 KEYS   base
-ARGV   now_ms plan session before after count class since_ms until_ms ending maker
+ARGV   now_ms plan session before after count class since_ms until_ms id_suffix token
 ROWS   queue state
 REPLY  [cursor or '', run, state, lane, attempt, worker, reason, submitted_at_ms, ...]
 VERBS
@@ -8,8 +8,8 @@ FLAGS  no-writes
 Rows of (queue, state) name the indexes to look in: the one of all queues when a queue is `*`. With a plan or session that index is
 used and the rows only filter. `before` and `after` are bounds as ids or beginnings of ids, exclusive and inclusive. A
 page can be short; with the cursor as `before` the next call goes on, and an empty cursor means that this was all.
-`class`, `since_ms` and `until_ms`, where not empty, leave only runs that ended so, then or later, and before; `ending`
-leaves only runs whose ids end with it, `maker` those that a token has made. ]]
+`class`, `since_ms` and `until_ms`, where not empty, leave only runs that ended so, then or later, and before; `id_suffix`
+leaves only runs whose ids end with it, `token` those that a token has made. ]]
 
 local wanted, names = {}, {}
 for queue, state in next_row do
@@ -34,7 +34,7 @@ local by_end = class ~= '' or since_ms ~= '' or until_ms ~= ''
 
 local function matches_state(lane, state) return wanted['*:' .. state] or wanted[queue_of(lane) .. ':' .. state] end
 
-local function is_made_by(id) return maker == '' or call('HGET', key_run(id), 'made_by') == maker end
+local function is_made_by(id) return token == '' or call('HGET', key_run(id), 'made_by') == token end
 
 -- Whether a run ended as is asked for. Its class comes first in an outcome.
 local function matches_end(id)
@@ -45,7 +45,7 @@ local function matches_end(id)
   return class == '' or string.match(f[2] or '', '^{"class":"([%w_]+)"') == class
 end
 
-local function ends_with(id) return ending == '' or string.sub(id, -#ending) == ending end
+local function ends_with(id) return id_suffix == '' or string.sub(id, -#id_suffix) == id_suffix end
 
 local page = { #ids >= limit and ids[limit] or '' }
 for place = 1, math.min(limit, #ids) do

@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms queues
 ROWS   id
-REPLY  [field, value, ...] or out_of_reach QUEUE, per run
+REPLY  [field, value, ...] or queue_not_readable QUEUE, per run
 VERBS
 FLAGS  no-writes
 `queues` are those that the run which names them may read; empty for all. That was checked at its submit, but a run may
@@ -13,7 +13,7 @@ for id in next_row do
   local lane = call('HGET', key_run(id), 'lane')
   local queue = lane and queue_of(lane)
   if queue and queues ~= '' and not string.find(' ' .. queues .. ' ', ' ' .. queue .. ' ', 1, true) then
-    records[#records + 1] = 'out_of_reach ' .. queue
+    records[#records + 1] = 'queue_not_readable ' .. queue
   else
     records[#records + 1] = call('HGETALL', key_run(id))
   end

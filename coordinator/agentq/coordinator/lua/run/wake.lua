@@ -12,7 +12,7 @@ if not run then return 'not_found' end
 if run.state == 'pending' then return 'ok pending' end
 if not is_verb_allowed('wake', run.state) then return 'wrong_state ' .. run.state end
 if is_held(run) then
-  if call('HSETNX', run.key, 'wanted', 1) == 1 then transition(id, run, 'wake', run.state) end
+  if call('HSETNX', run.key, 'wake_requested', 1) == 1 then transition(id, run, 'wake', run.state) end
   return 'ok ' .. run.state
 end
 wake_run(id, run, 'wake', '')

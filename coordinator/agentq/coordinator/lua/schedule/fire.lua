@@ -10,11 +10,11 @@ none, where it is empty), that what was due before it was missed, and that `next
 to be looked at when it is `wake_ms`. If the schedule has gone on, or was changed, or is not due, that is `stale` and
 changes nothing: so a tick is run once, however many call. `ok damaged` means that its record cannot be read. ]]
 
-local REFUSALS = { taken = 'a run of its id was there before', barred = 'its queue takes no new runs',
-  many_queues = 'there are as many queues as there may be',
-  many_of_token = 'the token that made it has made as many queues as it may',
+local REFUSALS = { id_taken = 'a run of its id was there before', intake_closed = 'its queue takes no new runs',
+  too_many_queues = 'there are as many queues as there may be',
+  too_many_for_token = 'the token that made it has made as many queues as it may',
   no_session = 'its session does not exist', closed_session = 'its session is closed',
-  wrong_agent = 'its session is of another agent', over_burst = 'it asks for more units of a limit than its burst' }
+  wrong_agent = 'its session is of another agent', exceeds_burst = 'it asks for more units of a limit than its burst' }
 
 local found = load_schedule(name)
 if not found then

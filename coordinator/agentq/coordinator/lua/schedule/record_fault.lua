@@ -5,7 +5,7 @@ REPLY  ok, not_found, stale
 VERBS
 FLAGS  allow-oom ]]
 
-local key, retry_at = key_schedule(name), now + FAULT_MS
+local key, retry_at = key_schedule(name), now + SCHEDULE_FAULT_MS
 local found = redis.pcall('HGET', key, 'revision')
 if not found and call('EXISTS', key) == 0 then
   call('ZREM', key_schedules(), name)

@@ -1,7 +1,7 @@
 --[[ schedule/trigger: make a run of a schedule now, whatever its next tick, its policy and its pause say.
 KEYS   base
 ARGV   now_ms name id
-REPLY  ok, exists ID, not_found, taken, duplicate ID, wrong_state STATE, barred QUEUE, many_queues NUMBER, many_of_token NUMBER KIND, no_session NAME, closed_session NAME, wrong_agent NAME, over_burst LIMIT
+REPLY  ok, exists ID, not_found, id_taken, duplicate ID, wrong_state STATE, intake_closed QUEUE, too_many_queues NUMBER, too_many_for_token NUMBER KIND, no_session NAME, closed_session NAME, wrong_agent NAME, exceeds_burst LIMIT
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue create_run schedules ]]

@@ -17,11 +17,11 @@ end
 if cancel == '' then return 'ok 0' end
 
 local why, stopping_count = 'its session ' .. name .. ' was closed', 0
-for _, id in ipairs(call('ZREVRANGE', key_session_turns(name), 0, SWEEP_A_CALL - 1)) do
+for _, id in ipairs(call('ZREVRANGE', key_session_turns(name), 0, SWEEP_PER_CALL - 1)) do
   local run = load(id)
   if run and is_held(run) then
     stopping_count = stopping_count + 1
-    if not run.stop_at_ms then order_stop(id, run, why, STOP_MS) end
+    if not run.stop_at_ms then order_stop(id, run, why, STOP_DEADLINE_MS) end
   elseif run and not is_ended(run) then
     end_run_because(id, run, 'cancel', 'cancelled', 'cancelled', why)
   else

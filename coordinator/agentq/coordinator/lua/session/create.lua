@@ -1,26 +1,26 @@
 --[[ session/create: a session, new, or from where another one is.
 KEYS   base
-ARGV   now_ms name agent cwd model budgets fork op
-REPLY  ok, existing STATE, no_session NAME, wrong_agent NAME, many_sessions NUMBER, many_of_token NUMBER KIND
+ARGV   now_ms name agent cwd model budgets fork operation
+REPLY  ok, name_taken STATE, no_session NAME, wrong_agent NAME, too_many_sessions NUMBER, too_many_for_token NUMBER KIND
 VERBS
 FLAGS
-`fork` names the session to go on from: what is empty of the rest is as there. `op` names the call: sent again it changes
+`fork` names the session to go on from: what is empty of the rest is as there. `operation` names the call: sent again it changes
 nothing. ]]
 
-local COPIED_FIELDS = { 'agent_session', 'host', 'account', 'stays', 'carried_of', 'totals' }
+local COPIED_FIELDS = { 'agent_session', 'host', 'account', 'pinned_host', 'transcript_of', 'totals' }
 local OVERRIDABLE_FIELDS = { 'cwd', 'model' }
 
 local key = key_session(name)
-local f = call('HMGET', key, 'op', 'state')
-if f[1] == op then return 'ok' end
-if f[2] then return 'existing ' .. f[2] end
+local f = call('HMGET', key, 'operation', 'state')
+if f[1] == operation then return 'ok' end
+if f[2] then return 'name_taken ' .. f[2] end
 
 local number = call('ZCARD', key_sessions())
-if number >= SESSIONS then return 'many_sessions ' .. number end
+if number >= SESSIONS then return 'too_many_sessions ' .. number end
 local excess = refuse_share('sessions', SESSIONS, function(other) return call('ZSCORE', key_sessions(), other) end)
 if excess then return excess end
 
-local pairs_to_set = { 'agent', agent, 'state', 'open', 'op', op, 'created_at_ms', stamp, 'used_at_ms', stamp }
+local pairs_to_set = { 'agent', agent, 'state', 'open', 'operation', operation, 'created_at_ms', stamp, 'used_at_ms', stamp }
 local function add_field(field, value)
   if value and value ~= '' then pairs_to_set[#pairs_to_set + 1], pairs_to_set[#pairs_to_set + 2] = field, value end
 end

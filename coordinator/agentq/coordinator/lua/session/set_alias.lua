@@ -1,7 +1,7 @@
 --[[ session/set_alias: a session has another id, too.
 KEYS   base
 ARGV   now_ms alias session keep_ms
-REPLY  ok, existing SESSION
+REPLY  ok, name_taken SESSION
 VERBS
 FLAGS
 An empty session takes the alias away. ]]
@@ -12,6 +12,6 @@ if session == '' then
   return 'ok'
 end
 local other = call('GET', key)
-if other and other ~= session then return 'existing ' .. other end
+if other and other ~= session then return 'name_taken ' .. other end
 call('SET', key, session, 'PX', keep_ms)
 return 'ok'

@@ -48,24 +48,24 @@ end
 
 local function format_integer(value) return string.format('%.0f', value) end
 
-local function demands_of(lane, tied)
+local function demands_of(lane, own_host_demand)
   local demands = {}
   for name, value in string.gmatch(string.match(lane, '^[^:]*:[^:]*:(.*)$'), '([^=,]+)=([^,]+)') do
     if string.sub(name, 1, 6) ~= 'agent.' then demands[name] = value end
   end
   -- Where its conversation is kept is no demand of its own.
-  if tied then demands.host = string.match(tied, '^host=(.*)$') end
+  if own_host_demand then demands.host = string.match(own_host_demand, '^host=(.*)$') end
   return demands
 end
 
 -- Queue, priority, fair key and demands, which decide where and when it waits.
-local function refuse_lane(parent, lane, door)
+local function refuse_lane(parent, lane, options)
   local queue, priority = queue_of(parent.lane), string.match(parent.lane, '^[^:]*:(%d)')
   if queue_of(lane) ~= queue then return 'it is in the queue ' .. queue .. ', not in ' .. queue_of(lane) end
   if string.match(lane, '^[^:]*:(%d)') > priority then return 'its priority is ' .. priority .. ' at the most' end
-  if door.fair ~= (parent.fair or nil) then return 'its fair_key is that of its parent' end
+  if options.fair_key ~= (parent.fair_key or nil) then return 'its fair_key is that of its parent' end
   local own = demands_of(lane)
-  for name, value in pairs(demands_of(parent.lane, parent.tied)) do
+  for name, value in pairs(demands_of(parent.lane, parent.own_host_demand)) do
     if own[name] ~= value then return 'it demands ' .. name .. '=' .. value .. ', too' end
   end
 end
@@ -76,9 +76,9 @@ local function units_of(limits)
   return units
 end
 
-local function refuse_limits(parent, door)
+local function refuse_limits(parent, options)
   local own = units_of(parent.limits or '')
-  for key, count in pairs(units_of(door.limits)) do
+  for key, count in pairs(units_of(options.limits)) do
     if not own[key] then return 'it needs no room under the limit ' .. key end
     if count > own[key] then return 'it needs ' .. format_integer(own[key]) .. ' units at the most under the limit ' .. key end
   end
@@ -132,7 +132,7 @@ end
 
 -- The worktree that an attempt has noted. Each has its run's id in its name, so a false note leads to no other's folder.
 local function worktree_of(id, parent)
-  local work = decode_table(call('HGET', parent.key, 'work') or '')
+  local work = decode_table(call('HGET', parent.key, 'merge_progress') or '')
   local path = work and work.worktree
   return type(path) == 'string' and string.find(path, id, 1, true) and path
 end
@@ -148,8 +148,8 @@ local function refuse_folder(id, parent, own, child)
   if own.workspace then
     outer = worktree_of(id, parent)
     if not outer then return 'it has the workspace of its parent' end
-  elseif parent.turn then
-    outer = outer or non_empty(call('HGET', key_session(parent.turn), 'cwd') or '')
+  elseif parent.turn_of then
+    outer = outer or non_empty(call('HGET', key_session(parent.turn_of), 'cwd') or '')
   end
   if outer and not is_within(child.cwd or '', outer) then return 'its cwd is in that of its parent, ' .. outer end
   if not outer and child.cwd then return 'it has no cwd, as its parent has none' end
@@ -188,10 +188,10 @@ local function collect_references(value, found)
 end
 
 -- A child names none but its parent's children, and what its parent itself was given.
-local function refuse_references(id, own, child, door)
+local function refuse_references(id, own, child, options)
   local named, known = {}, {}
   for _, other in pairs(child.inputs or {}) do named[#named + 1] = other end
-  for _, other in ipairs(door.after or {}) do named[#named + 1] = other end
+  for _, other in ipairs(options.after or {}) do named[#named + 1] = other end
   collect_references({ child.args or {}, child.kwargs or {} }, named)
   for _, other in pairs(own.inputs or {}) do known[other] = true end
   for _, other in ipairs(own.after or {}) do known[other] = true end
@@ -203,7 +203,7 @@ local function refuse_references(id, own, child, door)
 end
 
 local function is_too_deep(run)
-  for _ = 1, GENERATIONS do
+  for _ = 1, CHILD_DEPTH_MAX do
     run = call('HGET', key_run(run), 'parent')
     if not run then return false end
   end
@@ -211,19 +211,19 @@ local function is_too_deep(run)
 end
 
 -- Why an attempt may not have this child, or nil.
-local function refuse_child_permissions(door, lane, text)
-  local id = door.parent
+local function refuse_child_permissions(options, lane, text)
+  local id = options.parent
   local parent = load(id)
-  if not (parent and is_held(parent) and parent.fence == door.fence) then return 'disowned ' .. id end
-  if is_too_deep(id) then return 'deep ' .. tostring(GENERATIONS) end
+  if not (parent and is_held(parent) and parent.fence == options.fence) then return 'parent_fenced ' .. id end
+  if is_too_deep(id) then return 'too_deep ' .. tostring(CHILD_DEPTH_MAX) end
   local own, child = parse_spec(call('HGET', parent.key, 'spec')), parse_spec(text)
-  if not (own and child) then return 'beyond it is nested too deeply' end
-  local why = refuse_kind(own, child) or refuse_fields(child) or refuse_lane(parent, lane, door)
-    or refuse_limits(parent, door) or refuse_references(id, own, child, door) or refuse_folder(id, parent, own, child)
+  if not (own and child) then return 'not_permitted it is nested too deeply' end
+  local why = refuse_kind(own, child) or refuse_fields(child) or refuse_lane(parent, lane, options)
+    or refuse_limits(parent, options) or refuse_references(id, own, child, options) or refuse_folder(id, parent, own, child)
     or refuse_environment(own, child) or (child.kind == 'agent' and refuse_agent_options(own, child))
     or refuse_time('timeout_ms', own.timeout_ms, child.timeout_ms)
     or refuse_time('silence_timeout_ms', own.silence_timeout_ms, child.silence_timeout_ms)
     or refuse_time('stop_grace_ms', own.stop_grace_ms, child.stop_grace_ms, STOP_GRACE_MS)
     or refuse_time('keep_ms', own.keep_ms, child.keep_ms, KEEP_MS) or refuse_caps(own.caps or {}, child.caps or {})
-  return why and 'beyond ' .. why
+  return why and 'not_permitted ' .. why
 end

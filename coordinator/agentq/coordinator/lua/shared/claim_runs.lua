@@ -6,14 +6,14 @@ local function refuse_claim(worker, epoch)
   if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end
   if record[2] == 'draining' then return 'draining' end
   local lease = call('GET', key_worker_lease(worker))
-  if not lease or tonumber(lease) <= now then return 'unrenewed' end
+  if not lease or tonumber(lease) <= now then return 'lease_expired' end
 end
 
 -- The beginning of the reply; or, for a call sent again, the whole reply as it was. Of each of the ways in which a worker
 -- claims side by side the last call is remembered.
-local function start_claim_reply(worker, way, nonce)
+local function start_claim_reply(worker, caller, nonce)
   local given = { 'ok', lanes_revision() }
-  if call('HGET', key_worker(worker), way) ~= nonce then return given, false end
+  if call('HGET', key_worker(worker), caller) ~= nonce then return given, false end
   local holds = call('HGETALL', key_worker_runs(worker))
   for at = 1, #holds, 2 do
     local fence = string.match(holds[at + 1], '^%S+')
@@ -57,8 +57,8 @@ local dropped_count = 0
 -- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
 local function claim_entry(lane, entry, id, worker, nonce, given)
   local key = key_run(id)
-  local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'more')
-  local m = f[6] and call('HMGET', key, 'until_ms', 'reason', 'limits', 'reserved', 'plan', 'task') or {}
+  local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'extended')
+  local m = f[6] and call('HMGET', key, 'expires_at_ms', 'reason', 'limits', 'reserved', 'plan', 'task') or {}
   local state, attempt, patience, reserved = f[1], tonumber(f[4] or 0), tonumber(m[1] or nil), m[4]
   local home = f[2] == entry and f[3] == lane
   if state ~= 'pending' or not home then
@@ -70,7 +70,7 @@ local function claim_entry(lane, entry, id, worker, nonce, given)
     end_run_because(id, load(id), 'expire', 'failed', 'timeout', 'not started in time')
     return false
   end
-  local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, until_ms = patience,
+  local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, expires_at_ms = patience,
     limits = m[3], plan = m[6] and m[5] }
   local stopped = run.plan and refuse_task_start(run.plan)
   if stopped then
@@ -121,7 +121,7 @@ end
 -- Take up to `wanted` runs from one lane, reading on past entries that stand for nothing; returns how many.
 local function claim_from_lane(lane, wanted, worker, nonce, given)
   local taken = 0
-  while taken < wanted and dropped_count < DROP_A_CALL do
+  while taken < wanted and dropped_count < DROP_PER_CALL do
     local asked = wanted - taken
     local entries = read_lane(lane, worker, asked)
     for _, entry in ipairs(entries) do
@@ -136,7 +136,7 @@ local function claim_from_lane(lane, wanted, worker, nonce, given)
   return taken
 end
 
--- Take up to `wanted` runs from lanes, the most urgent first. Of every LOW_EVERY runs one is taken from one of the less
+-- Take up to `wanted` runs from lanes, the most urgent first. Of every LOW_PRIORITY_EVERY runs one is taken from one of the less
 -- urgent lanes, which take turns at that, so that none starves; `cursor` names whose turn it is.
 local function claim_from_lanes(all, wanted, cursor, worker, nonce, given)
   if wanted <= 0 then return end
@@ -146,22 +146,22 @@ local function claim_from_lanes(all, wanted, cursor, worker, nonce, given)
   end
   local taken = 0
   local turn = #lanes > 1 and tonumber(call('HGET', key_cursors(), cursor) or 0) or 0
-  local low = #lanes > 1 and math.floor((turn + wanted) / LOW_EVERY) - math.floor(turn / LOW_EVERY) or 0
+  local low = #lanes > 1 and math.floor((turn + wanted) / LOW_PRIORITY_EVERY) - math.floor(turn / LOW_PRIORITY_EVERY) or 0
   for pick = 1, low do
     for step = 0, #lanes - 2 do
-      local place = 2 + (math.floor(turn / LOW_EVERY) + pick + step) % (#lanes - 1)
+      local place = 2 + (math.floor(turn / LOW_PRIORITY_EVERY) + pick + step) % (#lanes - 1)
       taken = taken + claim_from_lane(lanes[place], 1, worker, nonce, given)
       if taken == pick then break end
     end
     if taken < pick then break end
   end
   for _, lane in ipairs(lanes) do taken = taken + claim_from_lane(lane, wanted - taken, worker, nonce, given) end
-  if #lanes > 1 and taken > 0 then call('HSET', key_cursors(), cursor, (turn + taken) % TURNS) end
+  if #lanes > 1 and taken > 0 then call('HSET', key_cursors(), cursor, (turn + taken) % LANE_TURNS) end
 end
 
 -- Write down what the worker now holds, and by which call.
-local function record_claims(worker, way, nonce)
+local function record_claims(worker, caller, nonce)
   if not new_holds[worker] then return end
   each_chunk(new_holds[worker], 1000, function(...) call('HSET', key_worker_runs(worker), ...) end)
-  call('HSET', key_worker(worker), way, nonce)
+  call('HSET', key_worker(worker), caller, nonce)
 end

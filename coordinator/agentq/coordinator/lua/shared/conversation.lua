@@ -15,7 +15,7 @@ end
 
 -- Where the facts of a run's conversation are, and its transcript.
 local function conversation_keys(id, run)
-  if run.turn then return key_session(run.turn), key_session_transcript(run.turn) end
+  if run.turn_of then return key_session(run.turn_of), key_session_transcript(run.turn_of) end
   return run.key, key_transcript(id)
 end
 
@@ -40,6 +40,6 @@ end
 
 -- What the present attempt has told so far.
 local function spending_of_attempt(run, fence)
-  local own, text = string.match(call('HGET', run.key, 'spending_now') or '', '^(%S+) (.*)$')
+  local own, text = string.match(call('HGET', run.key, 'attempt_spending') or '', '^(%S+) (.*)$')
   return parse_sums(own == fence and text or nil)
 end

@@ -6,48 +6,48 @@ local known_queues = {}
 local function refuse_queue(queue)
   if known_queues[queue] == nil then known_queues[queue] = call('SISMEMBER', key_queues(), queue) == 1 end
   local number = not known_queues[queue] and call('SCARD', key_queues())
-  if number and number >= QUEUES then return 'many_queues ' .. number end
+  if number and number >= QUEUES then return 'too_many_queues ' .. number end
   return number and refuse_share('queues', QUEUES, function(name) return call('SISMEMBER', key_queues(), name) == 1 end)
 end
 
-local function write_run(id, lane, spec, run, reason, door)
+local function write_run(id, lane, spec, run, reason, options)
   local key, queue = run.key, queue_of(lane)
   if not known_queues[queue] then
     if call('SADD', key_queues(), queue) == 1 then note_share('queues', queue) end
     known_queues[queue] = true
   end
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
-  local by, within = made_by, reach
-  if door and door.parent and (door.fence or by == '') then
-    local parent = call('HMGET', key_run(door.parent), 'made_by', 'reach')
-    by, within = parent[1] or by, door.fence and parent[2] or within
+  local by, within = made_by, readable_queues
+  if options and options.parent and (options.fence or by == '') then
+    local parent = call('HMGET', key_run(options.parent), 'made_by', 'readable_queues')
+    by, within = parent[1] or by, options.fence and parent[2] or within
   end
   if by ~= '' then call('HSET', key, 'made_by', by) end
   -- The results of which queues it may be given; see run/read_results.lua.
-  if within ~= '' then call('HSET', key, 'reach', within) end
-  if door then
-    call('HSET', key, 'more', 1)
-    for _, name in ipairs({ 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',
+  if within ~= '' then call('HSET', key, 'readable_queues', within) end
+  if options then
+    call('HSET', key, 'extended', 1)
+    for _, name in ipairs({ 'on_failed', 'dedupe_key', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair_key', 'parent',
       'children', 'schedule' }) do
-      if door[name] then call('HSET', key, name, door[name]) end
+      if options[name] then call('HSET', key, name, options[name]) end
     end
-    if run.turn then call('HSET', key, 'turn', run.turn, 'agent', door.turn) end
+    if run.turn_of then call('HSET', key, 'turn_of', run.turn_of, 'agent', options.agent) end
     if reason ~= '' then call('HSET', key, 'reason', reason) end
     if run.due_at_ms then call('HSET', key, 'due_at_ms', run.due_at_ms) end
-    if run.until_ms then call('HSET', key, 'until_ms', run.until_ms) end
-    if door.open then call('HSET', key, 'open', 1) end
-    if door.schedule then call('ZADD', key_schedule_runs(door.schedule), 0, id) end
+    if run.expires_at_ms then call('HSET', key, 'expires_at_ms', run.expires_at_ms) end
+    if options.open then call('HSET', key, 'dependencies_open', 1) end
+    if options.schedule then call('ZADD', key_schedule_runs(options.schedule), 0, id) end
   end
   reindex(id, run, nil, run.state)
   local timer = next_timer(run)
   if timer then set_timer(id, timer) end
   append_event('submitted', id, run.state, run)
-  if run.state == 'blocked' and not awaited_limit(run) then call('HSET', key, 'born', flush_events()) end
+  if run.state == 'blocked' and not awaited_limit(run) then call('HSET', key, 'submitted_event_id', flush_events()) end
 end
 
 -- Since when submits with its key have put a run off.
 local function debounced_since(run)
-  local f = call('HMGET', run.key, 'put_off_since_ms', 'submitted_at_ms')
+  local f = call('HMGET', run.key, 'debounced_since_ms', 'submitted_at_ms')
   return tonumber(f[1] or f[2])
 end
 
@@ -66,15 +66,15 @@ local function is_same_spec(spec, other)
 end
 
 -- What becomes of a run whose dedupe key is taken: the word that refuses it, or what it replaces, and what it follows.
-local function resolve_duplicate(door, spec)
-  local holder, run = dedupe_holder(door.dedupe)
-  local mode = door.if_live
+local function resolve_duplicate(options, spec)
+  local holder, run = dedupe_holder(options.dedupe_key)
+  local mode = options.if_live
   if not holder then return {} end
   if mode == 'reject' then return { word = 'duplicate ' .. holder } end
   if not run or not (mode == 'replace' or mode == 'follow' or mode == 'debounce') then return { word = 'exists ' .. holder } end
   local next_one = call('HGET', run.key, 'follower')
   local waiting = load_live(next_one)
-  local late = mode == 'debounce' and door.debounce_max_ms and now >= debounced_since(run) + door.debounce_max_ms
+  local late = mode == 'debounce' and options.debounce_max_ms and now >= debounced_since(run) + options.debounce_max_ms
   if run.attempt == 0 and not late then
     if mode == 'follow' and is_same_spec(call('HGET', run.key, 'spec'), spec) then return { word = 'exists ' .. holder } end
     return { replaces = { waiting and next_one, holder }, since = debounced_since(run) }
@@ -86,18 +86,18 @@ local function resolve_duplicate(door, spec)
 end
 
 -- Take the dedupe key, or the place behind the run that has it.
-local function take_dedupe_key(id, door, room)
+local function take_dedupe_key(id, options, room)
   if room.follows then
     call('HSET', room.follows.key, 'follower', id)
-    if not is_in_list(room.id, door.after or {}) then call('HSET', key_run(id), 'follows', room.id) end
+    if not is_in_list(room.id, options.after or {}) then call('HSET', key_run(id), 'follows', room.id) end
   else
-    call('SET', key_dedupe(door.dedupe), id)
+    call('SET', key_dedupe(options.dedupe_key), id)
   end
-  if door.dedupe_ttl_ms then
-    call('HSET', key_run(id), 'taken_until_ms', string.format('%.0f', now + door.dedupe_ttl_ms))
+  if options.dedupe_ttl_ms then
+    call('HSET', key_run(id), 'dedupe_until_ms', string.format('%.0f', now + options.dedupe_ttl_ms))
   end
-  if door.if_live == 'debounce' then
-    call('HSET', key_run(id), 'put_off_since_ms', string.format('%.0f', room.since or now))
+  if options.if_live == 'debounce' then
+    call('HSET', key_run(id), 'debounced_since_ms', string.format('%.0f', room.since or now))
   end
 end
 
@@ -117,45 +117,45 @@ local function enqueue_or_block(id, run)
   return unwanted
 end
 
-local function awaited_runs(door, room)
-  local parents = { unpack(door.after or {}) }
+local function awaited_runs(options, room)
+  local parents = { unpack(options.after or {}) }
   if room.follows then parents[#parents + 1] = room.id end
   return parents
 end
 
-local function create_with_options(id, lane, spec, door)
-  local orphan = first_missing_run(door.after or {})
+local function create_with_options(id, lane, spec, options)
+  local orphan = first_missing_run(options.after or {})
   if orphan then return 'no_dependency ' .. orphan end
-  local excess = refuse_units(door.limits)
+  local excess = refuse_units(options.limits)
   if excess then return excess end
-  local room = door.dedupe and resolve_duplicate(door, spec) or {}
-  local word = room.word or (door.turn and refuse_turn(door.session, door.turn))
-    or (door.parent and refuse_child(door.parent, room.replaces or {}, door.most))
-    or (door.task and refuse_task(id, door))
+  local room = options.dedupe_key and resolve_duplicate(options, spec) or {}
+  local word = room.word or (options.agent and refuse_turn(options.session, options.agent))
+    or (options.parent and refuse_child(options.parent, room.replaces or {}, options.max_children))
+    or (options.task and refuse_task(id, options))
   if word then return word end
-  if door.parent then add_child(id, door) end
+  if options.parent then add_child(id, options) end
   for _, other in pairs(room.replaces or {}) do
     if other then end_run_because(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
-  local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
-    limits = door.limits, fair = door.fair, parent = door.parent, turn = door.turn and door.session,
-    plan = door.task and door.plan }
-  if run.turn then
+  local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(options.due_at_ms),
+    limits = options.limits, fair_key = options.fair_key, parent = options.parent, turn_of = options.agent and options.session,
+    plan = options.task and options.plan }
+  if run.turn_of then
     enqueue_turn(id, run)
     run.lane = next_lane(run)
   end
-  if door.delay_ms then run.due_at_ms = now + door.delay_ms end
-  if door.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + door.debounce_max_ms) end
-  if door.open then
-    run.until_ms = now + OPEN_MS
-  elseif door.expires_ms then
-    run.until_ms = now + door.expires_ms
+  if options.delay_ms then run.due_at_ms = now + options.delay_ms end
+  if options.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + options.debounce_max_ms) end
+  if options.open then
+    run.expires_at_ms = now + OPEN_SUBMIT_MS
+  elseif options.expires_ms then
+    run.expires_at_ms = now + options.expires_ms
   end
   local ended, reason, unwanted = {}, '', nil
-  if door.after or door.open or room.follows then
-    ended, run.state = add_dependencies(id, awaited_runs(door, room)), 'blocked'
-    reason = (door.after or door.open) and 'dependency' or 'follows ' .. room.id
-  elseif run.turn and first_turn(run.turn) ~= id then
+  if options.after or options.open or room.follows then
+    ended, run.state = add_dependencies(id, awaited_runs(options, room)), 'blocked'
+    reason = (options.after or options.open) and 'dependency' or 'follows ' .. room.id
+  elseif run.turn_of and first_turn(run.turn_of) ~= id then
     run.state, reason = 'blocked', 'turn'
   elseif run.due_at_ms and run.due_at_ms > now then
     run.state, reason = 'scheduled', 'delay'
@@ -163,11 +163,11 @@ local function create_with_options(id, lane, spec, door)
     unwanted = enqueue_or_block(id, run)
     reason = run.reason or ''
   end
-  write_run(id, run.lane, spec, run, reason, door)
-  if door.dedupe then take_dedupe_key(id, door, room) end
-  if door.plan then call('ZADD', key_plan_runs(door.plan), 0, id) end
-  if run.plan then add_task(id, run, door) end
-  if door.session then call('ZADD', key_session_runs(door.session), 0, id) end
+  write_run(id, run.lane, spec, run, reason, options)
+  if options.dedupe_key then take_dedupe_key(id, options, room) end
+  if options.plan then call('ZADD', key_plan_runs(options.plan), 0, id) end
+  if run.plan then add_task(id, run, options) end
+  if options.session then call('ZADD', key_session_runs(options.session), 0, id) end
   if unwanted then end_run_because(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
   for _, parent in ipairs(ended) do resolve_dependency(id, parent.id, parent.state) end
   return 'ok'
@@ -181,15 +181,15 @@ local function is_intake_closed(queue)
   return has_closed_queues and call('HEXISTS', key_intake_closed(), queue) == 1
 end
 
--- Put a run into the world, or find it there. Without a door there is nothing to decide but its lane.
-local function create_run(id, lane, spec, door)
+-- Create a run, or find the one of that id. Without options only its lane decides.
+local function create_run(id, lane, spec, options)
   local key = key_run(id)
   local before = call('HGET', key, 'spec')
-  if before then return is_same_spec(before, spec) and 'ok' or 'taken' end
-  if is_intake_closed(queue_of(lane)) then return 'barred ' .. queue_of(lane) end
+  if before then return is_same_spec(before, spec) and 'ok' or 'id_taken' end
+  if is_intake_closed(queue_of(lane)) then return 'intake_closed ' .. queue_of(lane) end
   local excess = refuse_queue(queue_of(lane))
   if excess then return excess end
-  if door or limits_of({ lane = lane }) then return create_with_options(id, lane, spec, door or {}) end
+  if options or limits_of({ lane = lane }) then return create_with_options(id, lane, spec, options or {}) end
   local run = { key = key, lane = lane, state = 'pending' }
   enqueue(id, run)
   write_run(id, lane, spec, run)

@@ -9,7 +9,7 @@ local function detach_from_worker(id, run)
   push(released_holds, run.worker, id)
   run.entry = ''
   release_limits(id, run)
-  if run.merging then leave_merge_queue(id, run) end
+  if run.merge_queue then leave_merge_queue(id, run) end
 end
 
 -- Count an attempt that its worker reports as ended.
@@ -37,15 +37,15 @@ end
 
 -- The dedupe key of a run that ends goes to the run that follows it, stays taken for a while, or is free.
 local function pass_on_dedupe_key(id, run)
-  local key = key_dedupe(run.dedupe)
+  local key = key_dedupe(run.dedupe_key)
   if call('GET', key) ~= id then return end
-  local f = call('HMGET', run.key, 'follower', 'taken_until_ms')
+  local f = call('HMGET', run.key, 'follower', 'dedupe_until_ms')
   local follower, taken_until = f[1] and load(f[1]), tonumber(f[2] or 0)
   if follower and not is_ended(follower) then
     call('SET', key, f[1])
   elseif taken_until > now then
     -- The time in the value decides; the TTL cleans up behind it.
-    call('SET', key, id .. ' ' .. f[2], 'PX', string.format('%.0f', taken_until - now + OPEN_MS))
+    call('SET', key, id .. ' ' .. f[2], 'PX', string.format('%.0f', taken_until - now + OPEN_SUBMIT_MS))
   else
     call('DEL', key)
   end
@@ -57,34 +57,34 @@ local function end_run(id, run, verb, state, why, outcome, taken)
   if is_held(run) then detach_from_worker(id, run) elseif run.reserved then release_limits(id, run) end
   if run.state == 'blocked' then leave_waiters(id, run) end
   leave_fair_queue(id, run)
-  if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'open') end
+  if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'dependencies_open') end
   if taken then call('HSET', run.key, 'fence', '') end
   run.stop_at_ms = nil
   transition(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
   timers[id] = run.keep_ms and now + run.keep_ms or forget_at
-  if run.dedupe then pass_on_dedupe_key(id, run) end
+  if run.dedupe_key then pass_on_dedupe_key(id, run) end
   if run.schedule then call('ZREM', key_schedule_runs(run.schedule), id) end
   if run.parent then notify_parent(id, run) end
-  if run.turn then remove_turn(id, run) end
+  if run.turn_of then remove_turn(id, run) end
   if run.plan then apply_task_end(id, run) end
-  if run.carried_of then
+  if run.transcript_of then
     -- Nobody goes on with it: were the run to begin again, its conversation would begin anew.
-    call('HDEL', run.key, 'carried_of')
+    call('HDEL', run.key, 'transcript_of')
     call('UNLINK', key_transcript(id))
   end
-  local bereft = run.bound and clear_signals_and_children(id, run)
-  if run.dependents or bereft then unnotified_runs[#unnotified_runs + 1] = { id = id, state = state } end
+  local bereft = run.has_signals_or_children and clear_signals_and_children(id, run)
+  if run.has_dependents or bereft then unnotified_runs[#unnotified_runs + 1] = { id = id, state = state } end
 end
 
 -- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
-local function end_attempt(id, run, verb, state, reason, outcome, op, ...)
+local function end_attempt(id, run, verb, state, reason, outcome, operation, ...)
   local record, value = archive_attempt(run, verb, outcome)
-  call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wanted', 'stop_at_ms')
+  call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'stop_at_ms')
   detach_from_worker(id, run)
   run.fence, run.stop_at_ms, run.lane = '', nil, next_lane(run)
   local entry = state == 'pending' and enqueue(id, run) or ''
-  transition(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'lane', run.lane, 'op', op,
-    'reason', reason, 'due_at_ms', run.due_at_ms or '', 'more', 1, record, value, ...)
+  transition(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'lane', run.lane, 'operation', operation,
+    'reason', reason, 'due_at_ms', run.due_at_ms or '', 'extended', 1, record, value, ...)
 end
 
 -- End a run for a reason of ours, rather than with an outcome that its worker reports.
@@ -95,7 +95,7 @@ end
 -- Order the worker of a held run to stop it; the run ends when that is confirmed, or after `stop_ms`.
 local function order_stop(id, run, reason, stop_ms)
   run.stop_at_ms = now + stop_ms
-  transition(id, run, 'cancel', run.state, reason, 'more', 1, 'stop_at_ms', run.stop_at_ms, 'reason', 'stopping: ' .. reason)
+  transition(id, run, 'cancel', run.state, reason, 'extended', 1, 'stop_at_ms', run.stop_at_ms, 'reason', 'stopping: ' .. reason)
   call('XADD', key_worker_inbox(run.worker), '*', 'order', 'stop', 'run', id, 'fence', run.fence, 'detail', reason)
 end
 
@@ -126,9 +126,9 @@ local function retry_budget(policy, class)
   return budget, policy[budget] or ({ failures = FAILURES, crashes = CRASHES, deferrals = DEFERRALS })[budget]
 end
 
--- How long to wait after a failure of a class: as listed, fixed, or exponential with full jitter. `dice` is between 0 and
+-- How long to wait after a failure of a class: as listed, fixed, or exponential with full jitter. `random` is between 0 and
 -- 1, thrown by the caller.
-local function backoff_ms(policy, class, spent, dice)
+local function backoff_ms(policy, class, spent, random)
   local own = policy.classes and policy.classes[class] or {}
   local function said(name, default)
     if own[name] ~= nil then return own[name] end
@@ -141,7 +141,7 @@ local function backoff_ms(policy, class, spent, dice)
   if factor == 1 then return first end
   local most = math.max(first, said('delay_ms_max', BACKOFF_MS_MAX))
   local ceiling = math.min(first * factor ^ math.min(spent, 60), most)
-  return math.max(1, math.floor(said('jitter', true) and ceiling * tonumber(dice) or ceiling))
+  return math.max(1, math.floor(said('jitter', true) and ceiling * tonumber(random) or ceiling))
 end
 
 -- Whether a try that begins at a time would begin too late for its policy.
@@ -154,15 +154,15 @@ end
 -- The reaper's verb: the worker of this attempt is gone, or does not know of it. The first time it goes on at once.
 -- A function run that was not said to have begun, and is not `late` with that, has most likely waited behind others: it
 -- goes on at once and pays for that apart, unless its policy forbids every other try.
-local function lose_attempt(id, run, dice, why, late)
+local function lose_attempt(id, run, random, why, late)
   if run.stop_at_ms then return end_stopped_run(id, run, 'lose', true) end
   local policy = retry_policy(run)
   local purse, most = retry_budget(policy, 'lost')
   local waited = purse and most > 0 and run.state == 'claimed' and is_function_lane(run.lane) and not late
-  if waited then purse, most = 'unbegun', UNBEGUN end
+  if waited then purse, most = 'lost_before_start', LOSSES_BEFORE_START end
   local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
   local at_once = waited or spent == 0
-  local due_at = purse and not at_once and now + backoff_ms(policy, 'lost', spent - 1, dice) or now
+  local due_at = purse and not at_once and now + backoff_ms(policy, 'lost', spent - 1, random) or now
   if not purse or spent >= most or is_too_late(run, policy, due_at) then
     return end_run_because(id, run, 'lose', 'failed', 'lost', why, true)
   end
@@ -171,7 +171,7 @@ local function lose_attempt(id, run, dice, why, late)
 end
 
 -- A worker's verb: an attempt did not do its work. Returns what is answered.
-local function fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
+local function fail_attempt(id, run, fence, class, outcome, random, delay_ms)
   if run.stop_at_ms or class == 'cancelled' then
     end_run(id, run, 'fail', 'cancelled', class, outcome)
     return 'ok cancelled'
@@ -180,7 +180,7 @@ local function fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
   local purse, most = retry_budget(policy, class)
   local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
   if purse and spent < most then
-    run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, class, spent, dice))
+    run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, class, spent, random))
     if not is_too_late(run, policy, run.due_at_ms) then
       end_attempt(id, run, 'fail', 'scheduled', 'retry after ' .. class, outcome, 'fail ' .. fence, purse, spent + 1)
       return 'ok scheduled'
@@ -191,12 +191,12 @@ local function fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
 end
 
 -- Give a run back, at no cost to it; used by a draining worker, and for what its worker never heard of.
-local function release_run(id, run, reason, op)
+local function release_run(id, run, reason, operation)
   if run.stop_at_ms then
-    end_stopped_run(id, run, 'release', not op)
+    end_stopped_run(id, run, 'release', not operation)
   else
     run.due_at_ms = nil
-    end_attempt(id, run, 'release', 'pending', reason, nil, op or '')
+    end_attempt(id, run, 'release', 'pending', reason, nil, operation or '')
   end
   return run.state
 end
@@ -204,7 +204,7 @@ end
 -- Let a blocked run go where it would have gone without its dependencies; or, as a turn, wait for those before it.
 local function unblock_run(id, run)
   call('UNLINK', key_dependencies(id))
-  if run.turn and first_turn(run.turn) ~= id then return call('HSET', run.key, 'reason', 'turn') end
+  if run.turn_of and first_turn(run.turn_of) ~= id then return call('HSET', run.key, 'reason', 'turn') end
   run.lane = next_lane(run)
   if run.due_at_ms and run.due_at_ms > now then
     return transition(id, run, 'unblock', 'scheduled', '', 'reason', 'delay', 'lane', run.lane)
@@ -224,7 +224,7 @@ local function resolve_dependency(id, parent, ended)
     local state = policy == 'fail' and 'failed' or 'skipped'
     return end_run_because(id, run, 'skip', state, 'rejected', 'dependency ' .. parent .. ' is ' .. ended)
   end
-  if call('EXISTS', key_dependencies(id)) == 0 and not call('HGET', run.key, 'open') then unblock_run(id, run) end
+  if call('EXISTS', key_dependencies(id)) == 0 and not call('HGET', run.key, 'dependencies_open') then unblock_run(id, run) end
 end
 
 -- Make a run wait for others. Those that have ended already are in its needs too, until `resolve_dependency` takes them out: so
@@ -238,7 +238,7 @@ local function add_dependencies(id, parents)
       ended[#ended + 1] = { id = parent, state = run.state }
     else
       call('ZADD', key_dependents(parent), 0, id)
-      if not run.dependents then call('HSET', run.key, 'dependents', 1, 'more', 1) end
+      if not run.has_dependents then call('HSET', run.key, 'has_dependents', 1, 'extended', 1) end
     end
   end
   return ended
@@ -271,8 +271,8 @@ end
 
 flush_hooks[#flush_hooks + 1] = function()
   if next(plans_to_stop) then stop_tasks_of_plans() end
-  if #freed_limits > 0 then admit_waiters(LET_IN_A_CALL) end
-  if #unnotified_runs > 0 then notify_dependents(SETTLE_A_CALL) end
+  if #freed_limits > 0 then admit_waiters(ADMITTED_PER_CALL) end
+  if #unnotified_runs > 0 then notify_dependents(DEPENDENTS_PER_CALL) end
   if next(sessions_to_advance) then unblock_next_turns() end
   if #freed_limits > 0 then admit_waiters(0) end
   if next(plans_to_check) then end_plans_if_done() end

@@ -1,7 +1,7 @@
 --[[ Where runs wait and are held: lanes, their entries, the lines of fair ones. Every script has it, behind the prelude. ]]
 
 -- A number that changes whenever the lanes that workers may serve do; with it workers notice.
-local function lanes_revision() return call('HGET', key_cursors(), 'lanes') or '0' end
+local function lanes_revision() return call('HGET', key_cursors(), 'lanes_revision') or '0' end
 
 local paused_queues = nil
 
@@ -16,7 +16,7 @@ end
 
 -- The lanes have changed in a way that workers should hear of at once.
 local function announce_lanes(detail)
-  call('HINCRBY', key_cursors(), 'lanes', 1)
+  call('HINCRBY', key_cursors(), 'lanes_revision', 1)
   for _, worker in ipairs(call('ZRANGE', key_workers(), 0, 999)) do
     call('XADD', key_worker_inbox(worker), '*', 'order', 'lanes', 'run', '', 'fence', '', 'detail', detail)
   end
@@ -46,7 +46,7 @@ local function is_fair_lane(lane) return string.find(lane, '~:', 1, true) ~= nil
 -- Runs of a fair lane stand in a line, by their virtual time: each key's runs follow one another at a distance of 1 by
 -- its weight, and a key that comes anew begins at the present. The stream gets the next ones, as they are asked for.
 local function join_fair_queue(id, run)
-  local shares, key = key_fair_shares(run.lane), run.fair or call('HGET', run.key, 'fair')
+  local shares, key = key_fair_shares(run.lane), run.fair_key or call('HGET', run.key, 'fair_key')
   local present_time, own = call('ZSCORE', shares, ''), call('ZSCORE', shares, '=' .. key)
   local start = math.max(tonumber(present_time or 0), tonumber(own or 0))
   local weight = tonumber(call('HGET', key_fair_weights(), queue_of(run.lane) .. ' ' .. key) or 1)

@@ -12,7 +12,7 @@ local implied_limits = nil
 -- What a run needs room under, as key, units, key, units: its own keys, and those of its queue and of everything, where
 -- such limits are set.
 local function limits_of(run)
-  implied_limits = implied_limits or call('HGET', key_cursors(), 'implied') or ''
+  implied_limits = implied_limits or call('HGET', key_cursors(), 'implied_limits') or ''
   if not run.limits and implied_limits == '' then return nil end
   local needs = {}
   for key, units in string.gmatch(run.limits or '', '(%S+) (%d+)') do
@@ -34,7 +34,7 @@ local function refuse_units(limits)
   for key, units in string.gmatch(limits or '', '(%S+) (%d+)') do
     local burst = call('HGET', key_limit(key), 'burst')
     if burst and tonumber(units) > tonumber(burst) then
-      return 'over_burst ' .. key .. ', which has a burst of ' .. burst
+      return 'exceeds_burst ' .. key .. ', which has a burst of ' .. burst
     end
   end
 end
@@ -111,7 +111,7 @@ local function awaited_limit(run) return run.reason and string.match(run.reason,
 local function join_waiters(id, run, key, place)
   if not place then
     local priority = string.match(run.lane, '^[^:]*:(%d)')
-    place = string.format('%.0f', (9 - priority) * 2 ^ 48 + call('HINCRBY', key_cursors(), 'line', 1))
+    place = string.format('%.0f', (9 - priority) * 2 ^ 48 + call('HINCRBY', key_cursors(), 'waiter_number', 1))
   end
   call('ZADD', key_limit_waiters(key), place, id)
 end
@@ -127,10 +127,10 @@ end
 local function evict_for_limit(key, most, why)
   local waiter = call('ZCARD', key_limit_waiters(key)) >= most and call('ZRANGE', key_limit_waiters(key), 0, 0)[1]
   if waiter then return end_run_because(waiter, load(waiter), 'cancel', 'cancelled', 'cancelled', why) end
-  for _, id in ipairs(call('ZRANGE', key_limit_holders(key), 0, LET_IN_A_CALL - 1)) do
+  for _, id in ipairs(call('ZRANGE', key_limit_holders(key), 0, ADMITTED_PER_CALL - 1)) do
     local run = load(id)
     if run and not is_held(run) then return end_run_because(id, run, 'cancel', 'cancelled', 'cancelled', why) end
-    if run and not run.stop_at_ms then return order_stop(id, run, why, STOP_MS) end
+    if run and not run.stop_at_ms then return order_stop(id, run, why, STOP_DEADLINE_MS) end
   end
 end
 
@@ -142,7 +142,7 @@ local function apply_when_full(id, key)
   if f[1] == 'cancel_newest' then return 'the limit ' .. key .. ' had no room for it' end
   if f[1] == 'cancel_running' then evict_for_limit(key, tonumber(f[2] or 1), why) end
   if f[1] == 'keep_latest' then
-    for _, other in ipairs(call('ZRANGE', key_limit_waiters(key), 0, LET_IN_A_CALL - 1)) do
+    for _, other in ipairs(call('ZRANGE', key_limit_waiters(key), 0, ADMITTED_PER_CALL - 1)) do
       if other ~= id then end_run_because(other, load(other), 'cancel', 'cancelled', 'cancelled', why) end
     end
   end
@@ -154,7 +154,7 @@ local function block_on_limit(id, run, key, when)
   local unwanted = apply_when_full(id, key)
   if unwanted then return end_run_because(id, run, 'cancel', 'cancelled', 'cancelled', unwanted) end
   run.lane, run.entry, run.reason = normal_lane(run.lane), '', 'limit ' .. key
-  transition(id, run, 'block', 'blocked', run.reason, 'entry', '', 'lane', run.lane, 'reason', run.reason, 'more', 1)
+  transition(id, run, 'block', 'blocked', run.reason, 'entry', '', 'lane', run.lane, 'reason', run.reason, 'extended', 1)
   join_waiters(id, run, key)
   if when then set_timer(run.reason, when) end
 end
@@ -204,7 +204,7 @@ local function update_limit_set(key)
   end
   table.sort(names)
   implied_limits = #names > 0 and ' ' .. table.concat(names, ' ') .. ' ' or ''
-  call('HSET', key_cursors(), 'implied', implied_limits)
+  call('HSET', key_cursors(), 'implied_limits', implied_limits)
 end
 
 -- Let nobody in under a key until a time; a time that has passed opens the gate.

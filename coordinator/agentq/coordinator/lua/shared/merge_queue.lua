@@ -5,11 +5,11 @@ leaves in the script by which it leaves its worker. ]]
 local merge_queues_to_notify = {}
 
 local function leave_merge_queue(id, run)
-  local line = run.merging
+  local line = run.merge_queue
   if call('ZRANGE', key_merge_queue(line), 0, 0)[1] == id then merge_queues_to_notify[line] = true end
   call('ZREM', key_merge_queue(line), id)
-  call('HDEL', run.key, 'merging', 'brings')
-  run.merging = nil
+  call('HDEL', run.key, 'merge_queue', 'merge_candidate')
+  run.merge_queue = nil
 end
 
 -- Whose turn it is; only what was done to a run's key by hand leaves somebody here who does not hold it.
@@ -17,7 +17,7 @@ local function first_in_merge_queue(line)
   while true do
     local id = call('ZRANGE', key_merge_queue(line), 0, 0)[1]
     local run = id and load(id)
-    if not id or (run and is_held(run) and run.merging == line) then return id, run end
+    if not id or (run and is_held(run) and run.merge_queue == line) then return id, run end
     call('ZREM', key_merge_queue(line), id)
   end
 end

@@ -16,32 +16,32 @@ local function clear_plan_timer(plan)
 end
 
 -- Why a run cannot be a task of its plan, or nil.
-local function refuse_task(id, door)
-  local f = call('HMGET', key_plan(door.plan), 'created_at_ms', 'stopped')
-  if not f[1] then return 'no_plan ' .. door.plan end
-  if f[2] then return 'closed_plan ' .. door.plan end
-  local other = call('HGET', key_plan_tasks(door.plan), door.task)
+local function refuse_task(id, options)
+  local f = call('HMGET', key_plan(options.plan), 'created_at_ms', 'stop_state')
+  if not f[1] then return 'no_plan ' .. options.plan end
+  if f[2] then return 'closed_plan ' .. options.plan end
+  local other = call('HGET', key_plan_tasks(options.plan), options.task)
   if other and other ~= id then return 'duplicate ' .. other end
 end
 
 -- A plan that has ended goes on: a task has come, or begins again.
 local function reopen_plan(plan)
   if call('EXISTS', key_plan(plan)) == 0 then return end
-  call('HDEL', key_plan(plan), 'ended', 'ended_at_ms', 'stopped', 'stopped_why', 'stopped_at_ms', 'halt_after')
+  call('HDEL', key_plan(plan), 'end_state', 'ended_at_ms', 'stop_state', 'stop_reason', 'stopped_at_ms', 'stop_cursor')
   plans_to_check[plan] = true
 end
 
-local function add_task(id, run, door)
-  call('HSET', run.key, 'task', door.task)
-  if door.after then call('HSET', run.key, 'parents', table.concat(door.after, ' ')) end
-  call('HSET', key_plan_tasks(door.plan), door.task, id)
-  reopen_plan(door.plan)
+local function add_task(id, run, options)
+  call('HSET', run.key, 'task', options.task)
+  if options.after then call('HSET', run.key, 'all_dependencies', table.concat(options.after, ' ')) end
+  call('HSET', key_plan_tasks(options.plan), options.task, id)
+  reopen_plan(options.plan)
 end
 
 -- Let nothing more of a plan begin; `how` is the word that it ends with.
 local function stop_plan(plan, how, why)
-  call('HSET', key_plan(plan), 'stopped', how, 'stopped_why', why, 'stopped_at_ms', stamp)
-  call('HDEL', key_plan(plan), 'walking', 'walk_after', 'walk_found')
+  call('HSET', key_plan(plan), 'stop_state', how, 'stop_reason', why, 'stopped_at_ms', stamp)
+  call('HDEL', key_plan(plan), 'retry_scope', 'retry_cursor', 'retry_found')
   plans_to_stop[plan] = true
   plans_to_check[plan] = true
   continue_plan_later(plan)
@@ -51,22 +51,22 @@ end
 local function apply_task_end(id, run)
   plans_to_check[run.plan] = true
   if run.state ~= 'failed' then return end
-  local f = call('HMGET', key_plan(run.plan), 'on_failed', 'stopped')
+  local f = call('HMGET', key_plan(run.plan), 'on_failed', 'stop_state')
   if f[1] == 'fail-plan' and not f[2] then stop_plan(run.plan, 'failed', 'its task ' .. run.task .. ' failed') end
 end
 
 -- Why nothing more of a plan begins, or false.
-local function stop_reason(plan) return call('HMGET', key_plan(plan), 'stopped_why')[1] end
+local function stop_reason(plan) return call('HMGET', key_plan(plan), 'stop_reason')[1] end
 
 -- Why a task must not be claimed, or false. A plan that has cost as much as it may is stopped here: what waits is cancelled,
 -- and what is held is spared, for its work is paid.
 local function refuse_task_start(plan)
-  local f = call('HMGET', key_plan(plan), 'stopped_why', 'budget', 'spent')
+  local f = call('HMGET', key_plan(plan), 'stop_reason', 'budget', 'spent')
   local budget, spent = tonumber(f[2] or nil), tonumber(f[3] or 0)
   if f[1] or not budget or spent < budget then return f[1] end
   local why = string.format('it has cost $%.2f, of $%.2f that it may cost', spent / 1e6, budget / 1e6)
   stop_plan(plan, 'cancelled', why)
-  call('HSET', key_plan(plan), 'halt_after', 'spared')
+  call('HSET', key_plan(plan), 'stop_cursor', 'spared')
   return why
 end
 
@@ -85,23 +85,23 @@ end
 
 -- Order the workers of those that are held to stop; the walk goes on where the last call left it.
 local function stop_held_tasks(plan, why, budget)
-  local at_state, after = string.match(call('HGET', key_plan(plan), 'halt_after') or '', '^(%S+) (%S*)$')
+  local at_state, after = string.match(call('HGET', key_plan(plan), 'stop_cursor') or '', '^(%S+) (%S*)$')
   for _, state in ipairs({ 'claimed', 'running' }) do
     if not at_state or at_state == state then
       local from = non_empty(after or '') and '(' .. after or '-'
       local ids = call('ZRANGE', key_plan_index(plan, state), from, '+', 'BYLEX', 'LIMIT', 0, budget)
       for _, id in ipairs(ids) do
         local run = load(id)
-        if run and is_held(run) and not run.stop_at_ms then order_stop(id, run, why, STOP_MS) end
+        if run and is_held(run) and not run.stop_at_ms then order_stop(id, run, why, STOP_DEADLINE_MS) end
       end
       if #ids == budget then
-        call('HSET', key_plan(plan), 'halt_after', state .. ' ' .. (ids[budget] or after or ''))
+        call('HSET', key_plan(plan), 'stop_cursor', state .. ' ' .. (ids[budget] or after or ''))
         return false
       end
       budget, at_state, after = budget - #ids, nil, nil
     end
   end
-  call('HSET', key_plan(plan), 'halt_after', 'done')
+  call('HSET', key_plan(plan), 'stop_cursor', 'done')
   return true
 end
 
@@ -109,7 +109,7 @@ end
 -- with the rest.
 local function stop_plan_tasks(plan, budget)
   flush_indexes()
-  local f = call('HMGET', key_plan(plan), 'stopped_why', 'halt_after')
+  local f = call('HMGET', key_plan(plan), 'stop_reason', 'stop_cursor')
   local left = cancel_queued_tasks(plan, f[1], budget)
   local done = left > 0 and (f[2] == 'done' or f[2] == 'spared' or stop_held_tasks(plan, f[1], left))
   if done then clear_plan_timer(plan) else continue_plan_later(plan) end
@@ -117,7 +117,7 @@ local function stop_plan_tasks(plan, budget)
 end
 
 local function stop_tasks_of_plans()
-  for plan in pairs(plans_to_stop) do stop_plan_tasks(plan, SETTLE_A_CALL) end
+  for plan in pairs(plans_to_stop) do stop_plan_tasks(plan, DEPENDENTS_PER_CALL) end
   plans_to_stop = {}
 end
 
@@ -140,14 +140,14 @@ end
 
 -- See whether a plan has ended, by its indexes, which must be as they should.
 local function end_plan_if_done(plan)
-  local f = call('HMGET', key_plan(plan), 'sealed', 'ended', 'walking', 'stopped')
+  local f = call('HMGET', key_plan(plan), 'sealed', 'end_state', 'retry_scope', 'stop_state')
   local all_there = f[1] == '1' or f[4]
   if not all_there or f[2] or f[3] or has_live_tasks(plan) then return end
   local lacking = call('EXISTS', key_plan_index(plan, 'failed'), key_plan_index(plan, 'cancelled'),
     key_plan_index(plan, 'skipped')) > 0
   local done = not lacking and call('EXISTS', key_plan_index(plan, 'completed')) == 1
   local word = done and 'completed' or f[4] or 'failed'
-  call('HSET', key_plan(plan), 'ended', word, 'ended_at_ms', stamp)
+  call('HSET', key_plan(plan), 'end_state', word, 'ended_at_ms', stamp)
   flush_events()
   call('XADD', key_events(), 'MAXLEN', '~', tostring(EVENTS_KEPT), '*', 'event', 'plan_ended', 'run', '', 'state', word,
     'attempt', '0', 'worker', '', 'detail', task_counts(plan), 'plan', plan)
@@ -161,7 +161,7 @@ end
 
 -- Whether the runs of a plan are kept beyond their time: those that are to come may have to know of them.
 local function is_plan_live(plan)
-  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'ended')
+  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'end_state')
   return f[1] and not f[2]
 end
 

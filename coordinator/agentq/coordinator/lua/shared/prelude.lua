@@ -6,7 +6,7 @@ commands. ]]
 local call = redis.call
 -- The time, if it is told, and behind a space the token that asks, if one does, and the queues that it is good for, if not
 -- for all. An id like 12e456789012 reads as a number too, so the two are told apart by the space.
-local given_ms, made_by, reach = string.match(ARGV[1], '^(%d*) ?(%w*) ?(.*)$')
+local given_ms, made_by, readable_queues = string.match(ARGV[1], '^(%d*) ?(%w*) ?(.*)$')
 local now = tonumber(given_ms)
 if not now then
   local time = call('TIME')
@@ -44,25 +44,25 @@ local function json(value) return cjson.encode(value) end
 
 local function outcome_json(class, message) return '{"class":"' .. class .. '","error":' .. json(message) .. '}' end
 
--- Read what the verbs need of a run; nil when there is none. What few runs have is read only from those with `more`.
+-- Read what the verbs need of a run; nil when there is none. Less common fields are read only if `extended` is set.
 local function load(id)
   local key = key_run(id)
-  local f = call('HMGET', key, 'state', 'lane', 'entry', 'attempt', 'fence', 'worker', 'more')
+  local f = call('HMGET', key, 'state', 'lane', 'entry', 'attempt', 'fence', 'worker', 'extended')
   if not f[1] then return nil end
   local run = { key = key, state = f[1], lane = f[2], entry = f[3], attempt = tonumber(f[4] or 0), fence = f[5],
     worker = f[6] }
   if f[7] then
-    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason',
-      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'bound', 'schedule', 'turn', 'stays', 'tied', 'carried_of', 'merging',
-      'plan', 'task', 'parents', 'walk')
-    run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
-    run.dedupe, run.dependents, run.reason = m[5], m[6], non_empty(m[7])
-    run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
-    run.limits, run.reserved, run.fair = m[9], m[10], m[11]
-    run.parent, run.bound, run.schedule = m[12], m[13], m[14]
-    run.turn, run.stays, run.tied, run.carried_of, run.merging = m[15], m[16], m[17], m[18], m[19]
+    local m = call('HMGET', key, 'operation', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe_key', 'has_dependents', 'reason',
+      'expires_at_ms', 'limits', 'reserved', 'fair_key', 'parent', 'has_signals_or_children', 'schedule', 'turn_of', 'pinned_host', 'own_host_demand', 'transcript_of', 'merge_queue',
+      'plan', 'task', 'all_dependencies', 'retry_pass')
+    run.operation, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
+    run.dedupe_key, run.has_dependents, run.reason = m[5], m[6], non_empty(m[7])
+    run.expires_at_ms = run.attempt == 0 and tonumber(m[8] or nil)
+    run.limits, run.reserved, run.fair_key = m[9], m[10], m[11]
+    run.parent, run.has_signals_or_children, run.schedule = m[12], m[13], m[14]
+    run.turn_of, run.pinned_host, run.own_host_demand, run.transcript_of, run.merge_queue = m[15], m[16], m[17], m[18], m[19]
     -- A plan counts its tasks, and not what else bears its name.
-    run.plan, run.task, run.parents, run.walk = m[21] and m[20], m[21], m[22], m[23]
+    run.plan, run.task, run.all_dependencies, run.retry_pass = m[21] and m[20], m[21], m[22], m[23]
   end
   return run
 end
@@ -99,12 +99,12 @@ end
 
 local function is_ended(run) return is_end_state(run.state) end
 
--- Load a run for a verb of its worker, or say by name why not. A verb sent twice is `ok`: it finds its mark in `op`, or,
+-- Load a run for a verb of its worker, or say by name why not. A verb sent twice is `ok`: it finds its mark in `operation`, or,
 -- where the worker itself ended the attempt, the run in a state that the verb leads to.
 local function load_held(id, fence, verb)
   local run = load(id)
   if not run then return nil, 'not_found' end
-  if run.fence ~= fence then return nil, run.op == verb .. ' ' .. fence and 'ok' or 'fenced' end
+  if run.fence ~= fence then return nil, run.operation == verb .. ' ' .. fence and 'ok' or 'fenced' end
   if is_verb_allowed(verb, run.state) then return run end
   local led_here = event_of(verb, 'claimed', run.state) or event_of(verb, 'running', run.state)
   return nil, led_here and 'ok' or 'wrong_state ' .. run.state
@@ -137,7 +137,7 @@ local function append_event(event, id, state, run, detail)
   local worker, last = run.worker or '', pending_event
   detail = detail or ''
   if not last or last.event ~= event or last.state ~= state or last.worker ~= worker or last.detail ~= detail
-    or #last.runs == EVENTS_AN_ENTRY then
+    or #last.runs == EVENTS_PER_ENTRY then
     flush_events()
     last = { event = event, state = state, worker = worker, detail = detail, runs = {}, attempts = {} }
     pending_event = last
@@ -149,14 +149,14 @@ end
 -- Note what has become of a worker: an event that is of no run.
 local function append_worker_event(event, worker, why) append_event(event, '', '', { worker = worker }, why) end
 
--- When time next does something to a run, in its present state. `until_ms`, the end of a run's patience, counts only
+-- When time next does something to a run, in its present state. `expires_at_ms`, by which a run must have started, counts only
 -- until its first attempt.
 local function next_timer(run)
   local state = run.state
   if run.stop_at_ms then return run.stop_at_ms end
-  if state == 'scheduled' then return math.min(run.due_at_ms, run.until_ms or run.due_at_ms) end
+  if state == 'scheduled' then return math.min(run.due_at_ms, run.expires_at_ms or run.due_at_ms) end
   if state == 'waiting' then return run.due_at_ms end
-  if state == 'pending' or state == 'blocked' then return run.until_ms end
+  if state == 'pending' or state == 'blocked' then return run.expires_at_ms end
   return nil
 end
 
@@ -175,7 +175,7 @@ local function note_share(kind, name)
   if made_by == '' then return end
   local last = call('ZRANGE', key_made_by_token(made_by, kind), -1, -1, 'WITHSCORES')[2] or 0
   call('ZADD', key_made_by_token(made_by, kind), last + 1, name)
-  call('PEXPIRE', key_made_by_token(made_by, kind), MAKES_KEPT_MS)
+  call('PEXPIRE', key_made_by_token(made_by, kind), TOKEN_ITEMS_KEPT_MS)
 end
 
 -- The word that refuses a token one more of a kind, of which there may be `most`, when it has made half of them. Of what it
@@ -183,11 +183,11 @@ end
 local function refuse_share(kind, most, is_there)
   local share = math.ceil(most / 2)
   if made_by == '' or call('ZCARD', key_made_by_token(made_by, kind)) < share then return nil end
-  for _, name in ipairs(call('ZRANGE', key_made_by_token(made_by, kind), 0, MAKES_A_CALL - 1)) do
+  for _, name in ipairs(call('ZRANGE', key_made_by_token(made_by, kind), 0, TOKEN_ITEMS_PER_CALL - 1)) do
     if is_there(name) then note_share(kind, name) else call('ZREM', key_made_by_token(made_by, kind), name) end
   end
   local number = call('ZCARD', key_made_by_token(made_by, kind))
-  return number >= share and 'many_of_token ' .. number .. ' ' .. kind or nil
+  return number >= share and 'too_many_for_token ' .. number .. ' ' .. kind or nil
 end
 
 local index_names = {}

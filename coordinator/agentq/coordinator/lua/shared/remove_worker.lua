@@ -28,7 +28,7 @@ end
 -- keys are gone. `dismiss` says what becomes of a run it holds.
 local function remove_worker(worker, state, dismiss)
   release_duties(worker)
-  local budget = SWEEP_A_CALL
+  local budget = SWEEP_PER_CALL
   local holds = call('HGETALL', key_worker_runs(worker))
   for at = 1, math.min(#holds, 2 * budget), 2 do
     local id, fence = holds[at], string.match(holds[at + 1], '^%S+')

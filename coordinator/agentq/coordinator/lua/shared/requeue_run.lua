@@ -3,14 +3,14 @@
 -- Why a run is not to begin again, or nil.
 local function refuse_requeue(id, run)
   if not is_ended(run) then return 'wrong_state ' .. run.state end
-  if call('ZSCORE', key_dependents_to_notify(), id) then return 'settling' end
+  if call('ZSCORE', key_dependents_to_notify(), id) then return 'notifying_dependents' end
   if run.plan then
-    local f = call('HMGET', key_plan(run.plan), 'stopped', 'ended')
-    if f[1] and not f[2] then return 'halting ' .. run.plan end
+    local f = call('HMGET', key_plan(run.plan), 'stop_state', 'end_state')
+    if f[1] and not f[2] then return 'plan_stopping ' .. run.plan end
   end
-  local refused = run.turn and refuse_turn(run.turn, call('HGET', run.key, 'agent'))
+  local refused = run.turn_of and refuse_turn(run.turn_of, call('HGET', run.key, 'agent'))
   if refused then return refused end
-  local other = run.dedupe and dedupe_holder(run.dedupe)
+  local other = run.dedupe_key and dedupe_holder(run.dedupe_key)
   if other and other ~= id then return 'duplicate ' .. other end
 end
 
@@ -29,25 +29,25 @@ local function previous_work(run, work, outcome)
 end
 
 local function reset_run(run)
-  local f = call('HMGET', run.key, 'outcome', 'work', 'spending')
+  local f = call('HMGET', run.key, 'outcome', 'merge_progress', 'spending')
   if run.attempt > 0 then
     local record, value = archive_attempt(run, 'requeue', f[1])
     call('HSET', run.key, record, value)
   end
-  if f[2] then call('HSET', run.key, 'work', previous_work(run, f[2], f[1])) end
-  if f[3] then call('HSET', run.key, 'spending_before', f[3]) end
+  if f[2] then call('HSET', run.key, 'merge_progress', previous_work(run, f[2], f[1])) end
+  if f[3] then call('HSET', run.key, 'earlier_spending', f[3]) end
   call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
-    'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms', 'bound',
-    'parked_at_ms', 'awaits', 'awaits_children', 'awaits_until_ms', 'saved', 'handed', 'returns', 'follows', 'follower',
-    'unbegun')
+    'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'due_at_ms', 'expires_at_ms', 'reason', 'stop_at_ms', 'has_signals_or_children',
+    'parked_at_ms', 'awaited_signals', 'awaited_children', 'alarm_at_ms', 'saved_state', 'delivered_to', 'ended_children_count', 'follows', 'follower',
+    'lost_before_start')
   for class in pairs(retry_policy(run).classes or {}) do call('HDEL', run.key, 'spent:' .. class) end
-  run.until_ms, run.due_at_ms = nil, nil
+  run.expires_at_ms, run.due_at_ms = nil, nil
 end
 
 -- Of the runs that a task waits for, those that live.
 local function live_dependencies(run)
   local ids = {}
-  for id in string.gmatch(run.parents or '', '%S+') do
+  for id in string.gmatch(run.all_dependencies or '', '%S+') do
     local state = call('HGET', key_run(id), 'state')
     if state and not is_end_state(state) then ids[#ids + 1] = id end
   end
@@ -55,24 +55,24 @@ local function live_dependencies(run)
 end
 
 -- Let a run begin again that nothing refuses; returns the state it is in now. A task waits for its dependencies that live.
-local function requeue_run(id, run, op)
-  if run.dedupe then call('SET', key_dedupe(run.dedupe), id) end
+local function requeue_run(id, run, operation)
+  if run.dedupe_key then call('SET', key_dedupe(run.dedupe_key), id) end
   if run.parent then readd_child(id, run) end
   reset_run(run)
   if run.schedule then call('ZADD', key_schedule_runs(run.schedule), 0, id) end
-  if run.turn then
+  if run.turn_of then
     enqueue_turn(id, run)
   else
-    run.stays = nil
-    call('HDEL', run.key, 'agent_session', 'host', 'account', 'stays', 'totals')
+    run.pinned_host = nil
+    call('HDEL', run.key, 'agent_session', 'host', 'account', 'pinned_host', 'totals')
   end
   run.lane = next_lane(run)
   local parents = run.plan and live_dependencies(run) or {}
-  local waits = #parents > 0 and 'dependency' or run.turn and first_turn(run.turn) ~= id and 'turn'
+  local waits = #parents > 0 and 'dependency' or run.turn_of and first_turn(run.turn_of) ~= id and 'turn'
   if waits then call('HSET', run.key, 'reason', waits) end
   add_dependencies(id, parents)
   transition(id, run, 'requeue', waits and 'blocked' or 'pending', '', 'entry', waits and '' or enqueue(id, run), 'fence', '',
-    'worker', '', 'lane', run.lane, 'op', op, 'more', 1, 'requeued_at_ms', stamp)
+    'worker', '', 'lane', run.lane, 'operation', operation, 'extended', 1, 'requeued_at_ms', stamp)
   if run.plan then reopen_plan(run.plan) end
   return run.state
 end
@@ -81,20 +81,20 @@ local RETRY_SCOPES = { skipped = 1, failed = 2, all = 3 }
 
 -- Begin to go through the ended tasks of a plan, to let those begin again that can: the skipped, or also the failed, or also
 -- the cancelled. Each begins again once in a walk.
-local function start_plan_retry(plan, which)
+local function start_plan_retry(plan, scope)
   local key = key_plan(plan)
   if call('EXISTS', key) == 0 then return end
-  local under_way = call('HGET', key, 'walking')
-  if under_way and RETRY_SCOPES[under_way] > RETRY_SCOPES[which] then which = under_way end
-  call('HINCRBY', key, 'walk', 1)
-  call('HSET', key, 'walking', which, 'walk_after', '', 'walk_found', 0)
+  local under_way = call('HGET', key, 'retry_scope')
+  if under_way and RETRY_SCOPES[under_way] > RETRY_SCOPES[scope] then scope = under_way end
+  call('HINCRBY', key, 'retry_pass', 1)
+  call('HSET', key, 'retry_scope', scope, 'retry_cursor', '', 'retry_found', 0)
 end
 
 -- Whether nothing that a task waits for has ended without completing. What was forgotten meanwhile had completed, if the task
 -- was not skipped for it.
 local function can_requeue_task(run)
   if call('HGET', run.key, 'on_failed') == 'run' then return true end
-  for id in string.gmatch(run.parents or '', '%S+') do
+  for id in string.gmatch(run.all_dependencies or '', '%S+') do
     local state = call('HGET', key_run(id), 'state')
     if state and state ~= 'completed' and is_end_state(state) then return false end
     if not state and run.state == 'skipped' then return false end
@@ -106,10 +106,10 @@ local function requeue_task(id, number)
   local run = load(id)
   if not run or not is_ended(run) or run.state == 'completed' or not can_requeue_task(run) then return false end
   -- One that was skipped meanwhile has not had its turn: what it waits for was not gone through yet.
-  if run.walk == number and run.state ~= 'skipped' then return false end
+  if run.retry_pass == number and run.state ~= 'skipped' then return false end
   local refused = refuse_requeue(id, run)
-  if refused then return refused == 'settling' end
-  call('HSET', run.key, 'walk', number)
+  if refused then return refused == 'notifying_dependents' end
+  call('HSET', run.key, 'retry_pass', number)
   requeue_run(id, run, '')
   return true
 end
@@ -119,7 +119,7 @@ end
 local function continue_plan_retry(plan, budget)
   flush_indexes()
   local key = key_plan(plan)
-  local f = call('HMGET', key, 'walking', 'walk', 'walk_after', 'walk_found')
+  local f = call('HMGET', key, 'retry_scope', 'retry_pass', 'retry_cursor', 'retry_found')
   if not f[1] then return true end
   local at_state, after = string.match(f[3], '^(%S+) (%S+)$')
   local found = f[4] == '1'
@@ -131,7 +131,7 @@ local function continue_plan_retry(plan, budget)
         budget)
       for _, id in ipairs(ids) do found = requeue_task(id, f[2]) or found end
       if #ids == budget then
-        call('HSET', key, 'walk_after', state .. ' ' .. (ids[budget] or after or '0'), 'walk_found', found and 1 or 0)
+        call('HSET', key, 'retry_cursor', state .. ' ' .. (ids[budget] or after or '0'), 'retry_found', found and 1 or 0)
         continue_plan_later(plan)
         return false
       end
@@ -139,11 +139,11 @@ local function continue_plan_retry(plan, budget)
     end
   end
   if found then
-    call('HSET', key, 'walk_after', '', 'walk_found', 0)
+    call('HSET', key, 'retry_cursor', '', 'retry_found', 0)
     continue_plan_later(plan)
     return false
   end
-  call('HDEL', key, 'walking', 'walk_after', 'walk_found')
+  call('HDEL', key, 'retry_scope', 'retry_cursor', 'retry_found')
   clear_plan_timer(plan)
   plans_to_check[plan] = true
   return true
@@ -152,13 +152,13 @@ end
 -- The timer of a plan has rung: something of it is under way in several calls, or nothing ever came of it.
 local function run_plan_timer(plan)
   timers[plan_timer(plan)] = false
-  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stopped', 'ended', 'walking')
+  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stop_state', 'end_state', 'retry_scope')
   if f[1] and call('EXISTS', key_plan_tasks(plan)) == 0 then
     call('UNLINK', key_plan(plan))
     call('ZREM', key_plans(), plan)
   elseif f[2] and not f[3] then
-    stop_plan_tasks(plan, SETTLE_A_CALL)
+    stop_plan_tasks(plan, DEPENDENTS_PER_CALL)
   elseif f[4] then
-    continue_plan_retry(plan, WALK_A_CALL)
+    continue_plan_retry(plan, RETRIED_TASKS_PER_CALL)
   end
 end

@@ -2,16 +2,16 @@
 
 -- The text of the run that a job is, from its pieces around the id and, where RQ gives the job a time, around that too.
 -- RQ's workers kill a job that goes on for so long after its own timeout.
-local function job_spec(job, head, tail, timed)
+local function job_spec(job, head, tail, timeout_parts)
   local timeout = tonumber(call('HGET', 'rq:job:' .. job, 'timeout') or nil)
   if not timeout or timeout <= 0 then return head .. json(job) .. tail end
-  local pieces = cjson.decode(timed)
+  local pieces = cjson.decode(timeout_parts)
   return pieces[1] .. json(job) .. pieces[2] .. string.format('%.0f', timeout * 1000 + RQ_KILL_MS) .. pieces[3]
 end
 
 -- Let a job wait in a lane. A job that is pushed again while its run waits is the same one; while that runs, it follows it.
-local function submit_job(id, lane, job, head, tail, timed)
-  local word = create_run(id, lane, job_spec(job, head, tail, timed), { dedupe = 'rq:' .. job, if_live = 'follow' })
+local function submit_job(id, lane, job, head, tail, timeout_parts)
+  local word = create_run(id, lane, job_spec(job, head, tail, timeout_parts), { dedupe_key = 'rq:' .. job, if_live = 'follow' })
   if word == 'ok' then call('HSET', key_rq_jobs(queue_of(lane)), id, job) end
   return word
 end

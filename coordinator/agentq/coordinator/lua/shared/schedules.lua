@@ -1,6 +1,6 @@
 --[[ Schedules: their place among those that are due, their history, and how they make runs. ]]
 
-local SCHEDULE_FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'door',
+local SCHEDULE_FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'options',
   'fault', 'made_by' }
 
 -- Read what the scripts need of a schedule; nil when there is none.
@@ -14,8 +14,8 @@ end
 
 -- Whether all is there that a tick takes.
 local function is_complete(schedule)
-  return schedule.next_at_ms and schedule.overlap and schedule.lane and schedule.spec and schedule.door
-    and pcall(cjson.decode, schedule.door)
+  return schedule.next_at_ms and schedule.overlap and schedule.lane and schedule.spec and schedule.options
+    and pcall(cjson.decode, schedule.options)
 end
 
 -- Put a schedule where the scheduler looks next, and tell it if it is sooner than it knows.
@@ -47,7 +47,7 @@ end
 -- The runs of a schedule that have not ended. What only damage can leave here, goes.
 local function live_schedule_runs(schedule)
   local live = {}
-  for _, id in ipairs(call('ZRANGE', key_schedule_runs(schedule.name), 0, OVERLAP_A_CALL - 1)) do
+  for _, id in ipairs(call('ZRANGE', key_schedule_runs(schedule.name), 0, OVERLAP_PER_CALL - 1)) do
     local run = load(id)
     if run and not is_ended(run) then
       live[#live + 1] = { id = id, run = run }
@@ -66,7 +66,7 @@ local function cancel_earlier_runs(live, id)
       end_run_because(each.id, each.run, 'cancel', 'cancelled', 'cancelled', why)
     else
       stopping[#stopping + 1] = each.id
-      if not each.run.stop_at_ms then order_stop(each.id, each.run, why, STOP_MS) end
+      if not each.run.stop_at_ms then order_stop(each.id, each.run, why, STOP_DEADLINE_MS) end
     end
   end
   return stopping
@@ -79,7 +79,7 @@ local function apply_overlap(schedule, id)
   if schedule.overlap == 'cancel_old' then return cancel_earlier_runs(live, id) end
   local waited_for = {}
   for _, each in ipairs(live) do waited_for[#waited_for + 1] = each.id end
-  if #live >= (schedule.overlap == 'queue' and OVERLAP_A_CALL or 1) then
+  if #live >= (schedule.overlap == 'queue' and OVERLAP_PER_CALL or 1) then
     return nil, live[#live].id, #live == 1 and 'the run before it has not ended' or #live .. ' runs before it have not ended'
   end
   return waited_for
@@ -87,9 +87,9 @@ end
 
 -- Make a run of a schedule; answers in the words of submit.
 local function create_scheduled_run(schedule, id, waits_for)
-  local door = cjson.decode(schedule.door)
-  door.schedule = schedule.name
+  local options = cjson.decode(schedule.options)
+  options.schedule = schedule.name
   if made_by == '' then made_by = schedule.made_by or '' end
-  if #waits_for > 0 then door.after, door.on_failed = waits_for, 'run' end
-  return create_run(id, schedule.lane, schedule.spec, door)
+  if #waits_for > 0 then options.after, options.on_failed = waits_for, 'run' end
+  return create_run(id, schedule.lane, schedule.spec, options)
 end

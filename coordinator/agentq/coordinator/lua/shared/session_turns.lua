@@ -24,17 +24,17 @@ end
 
 -- Stand at the end of the line.
 local function enqueue_turn(id, run)
-  local place = call('HINCRBY', key_session(run.turn), 'place', 1)
-  call('ZADD', key_session_turns(run.turn), place, id)
-  call('HSET', run.key, 'place', place)
-  call('HSET', key_session(run.turn), 'last', id)
-  touch_session(run.turn)
+  local place = call('HINCRBY', key_session(run.turn_of), 'turn_count', 1)
+  call('ZADD', key_session_turns(run.turn_of), place, id)
+  call('HSET', run.key, 'turn_number', place)
+  call('HSET', key_session(run.turn_of), 'last_turn', id)
+  touch_session(run.turn_of)
 end
 
 local function remove_turn(id, run)
-  call('ZREM', key_session_turns(run.turn), id)
-  if call('EXISTS', key_session(run.turn)) == 1 then touch_session(run.turn) end
-  sessions_to_advance[run.turn] = true
+  call('ZREM', key_session_turns(run.turn_of), id)
+  if call('EXISTS', key_session(run.turn_of)) == 1 then touch_session(run.turn_of) end
+  sessions_to_advance[run.turn_of] = true
 end
 
 -- A session that is closed, and whose turns have all ended, is kept for a while.
@@ -49,7 +49,7 @@ local function unblock_next_turn(session)
     if not id then return schedule_session_expiry(session) end
     local run = load(id)
     if run and not is_ended(run) then
-      local waits = awaited_limit(run) or call('EXISTS', key_dependencies(id)) == 1 or call('HEXISTS', run.key, 'open') == 1
+      local waits = awaited_limit(run) or call('EXISTS', key_dependencies(id)) == 1 or call('HEXISTS', run.key, 'dependencies_open') == 1
       if run.state == 'blocked' and not waits then unblock_run(id, run) end
       return
     end
@@ -72,24 +72,24 @@ local function run_session_timer(session)
 end
 
 -- The lane that the next attempt is to wait in: while its conversation cannot travel, one of the host that has it. What
--- the run itself demands of its host is kept in `tied`, or `-` if that is nothing.
+-- the run itself demands of its host is kept in `own_host_demand`, or `-` if that is nothing.
 local function next_lane(run)
   local lane = normal_lane(run.lane)
-  local host = run.stays
-  if run.turn then host = non_empty(call('HGET', key_session(run.turn), 'stays')) end
-  if not host and not run.tied then return lane end
+  local host = run.pinned_host
+  if run.turn_of then host = non_empty(call('HGET', key_session(run.turn_of), 'pinned_host')) end
+  if not host and not run.own_host_demand then return lane end
   local place, text = string.match(lane, '^([^:]*:[^:]*:)(.*)$')
   local demands, own = {}, '-'
   for demand in string.gmatch(text, '[^,]+') do
     if string.match(demand, '^host=') then own = demand else demands[#demands + 1] = demand end
   end
-  own = run.tied or own
+  own = run.own_host_demand or own
   if host then
-    call('HSET', run.key, 'tied', own)
-    run.tied, own = own, 'host=' .. host
+    call('HSET', run.key, 'own_host_demand', own)
+    run.own_host_demand, own = own, 'host=' .. host
   else
-    call('HDEL', run.key, 'tied')
-    run.tied = nil
+    call('HDEL', run.key, 'own_host_demand')
+    run.own_host_demand = nil
   end
   if own ~= '-' then demands[#demands + 1] = own end
   table.sort(demands, function(a, b) return string.match(a, '^[^=]*') < string.match(b, '^[^=]*') end)

@@ -30,7 +30,7 @@ end
 
 -- Forget what was handed to the attempt that now parks: it has taken it, and will not ask for it again.
 local function delete_received(id, run)
-  local f = call('HMGET', run.key, 'handed', 'awaits')
+  local f = call('HMGET', run.key, 'delivered_to', 'awaited_signals')
   local fence, last, place = string.match(f[1] or '', '^(%S+) (%S+) (%S+)$')
   if fence ~= run.fence then return end
   local read = {}
@@ -42,12 +42,12 @@ end
 -- A run that is about to be born, in place of others perhaps, is somebody's child; why it cannot be, or nil.
 local function refuse_child(parent_id, replaced, most)
   local parent = load(parent_id)
-  if not parent or is_ended(parent) then return 'orphan ' .. parent_id end
+  if not parent or is_ended(parent) then return 'parent_ended ' .. parent_id end
   for _, other in pairs(replaced) do
-    if other == parent_id then return 'orphan ' .. parent_id end
+    if other == parent_id then return 'parent_ended ' .. parent_id end
   end
   local known = call('ZCARD', key_children(parent_id)) + call('ZCARD', key_ended_children(parent_id))
-  if known >= math.min(most or CHILDREN_A_RUN, CHILDREN_A_RUN) then return 'crowded ' .. parent_id end
+  if known >= math.min(most or CHILDREN_PER_RUN, CHILDREN_PER_RUN) then return 'too_many_children ' .. parent_id end
 end
 
 -- It is live, and its parent, if that is, knows.
@@ -55,7 +55,7 @@ local function add_child(id, run)
   local parent = load(run.parent)
   if not parent or is_ended(parent) then return end
   call('ZADD', key_children(run.parent), 0, id)
-  if not parent.bound then call('HSET', parent.key, 'bound', 1, 'more', 1) end
+  if not parent.has_signals_or_children then call('HSET', parent.key, 'has_signals_or_children', 1, 'extended', 1) end
 end
 
 -- An ended child begins again: its parent waits for it once more.
@@ -69,9 +69,9 @@ local function notify_parent(id, run)
   if call('ZREM', key_children(run.parent), id) == 0 then return end
   local parent = load(run.parent)
   if not parent or is_ended(parent) then return end
-  call('ZADD', key_ended_children(run.parent), call('HINCRBY', parent.key, 'returns', 1), id .. ' ' .. run.state)
+  call('ZADD', key_ended_children(run.parent), call('HINCRBY', parent.key, 'ended_children_count', 1), id .. ' ' .. run.state)
   if parent.state ~= 'waiting' then return end
-  local mode = call('HGET', parent.key, 'awaits_children') or ''
+  local mode = call('HGET', parent.key, 'awaited_children') or ''
   if have_children_ended(run.parent, mode) then wake_run(run.parent, parent, 'wake', 'child ' .. id .. ' is ' .. run.state) end
 end
 
@@ -92,7 +92,7 @@ local function cancel_children(id, state, most)
   for at = 1, #children, 2 do
     local child = load(children[at])
     if child and is_held(child) then
-      if not child.stop_at_ms then order_stop(children[at], child, why, STOP_MS) end
+      if not child.stop_at_ms then order_stop(children[at], child, why, STOP_DEADLINE_MS) end
     elseif child and not is_ended(child) then
       end_run_because(children[at], child, 'cancel', 'cancelled', 'cancelled', why)
     end

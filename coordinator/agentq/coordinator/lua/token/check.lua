@@ -7,15 +7,15 @@ VERBS
 FLAGS  allow-oom
 Seven values for each token, all empty for one that there is not. `units` in `per_ms`, `burst` at once, is the rate of
 those that have none of their own; empty for none at all. A token that has used up its rate is told how long to wait;
-the rest of a bucket is its `room` at `room_at_ms`. When it was last used is noted once a minute. `shown` is the digest of
+the rest of a bucket is its `requests_left` at `counted_at_ms`. When it was last used is noted once a minute. `shown` is the digest of
 the secret that came with it: who knows a token's id alone uses nothing up. ]]
 
 -- How long a token has to wait; 0 if it may go on, and has one request less.
 local function consume_request(key, own, rate)
   local size = tonumber(own[3] ~= '' and own[3] or burst)
-  local room = math.min(size, tonumber(own[4] or size) + math.max(0, now - tonumber(own[5] or now)) * rate)
-  if room < 1 then return math.ceil((1 - room) / rate) end
-  call('HSET', key, 'room', string.format('%.6f', room - 1), 'room_at_ms', stamp)
+  local left = math.min(size, tonumber(own[4] or size) + math.max(0, now - tonumber(own[5] or now)) * rate)
+  if left < 1 then return math.ceil((1 - left) / rate) end
+  call('HSET', key, 'requests_left', string.format('%.6f', left - 1), 'counted_at_ms', stamp)
   return 0
 end
 
@@ -33,7 +33,7 @@ local reply = {}
 for token, shown in next_row do
   local key = key_token(token)
   local f = call('HMGET', key, 'name', 'kind', 'digest', 'scopes', 'queues', 'expires_at_ms', 'used_at_ms', 'units',
-    'per_ms', 'burst', 'room', 'room_at_ms')
+    'per_ms', 'burst', 'requests_left', 'counted_at_ms')
   if is_damaged(f) then f = {} end
   local wait = ''
   if f[3] == shown then

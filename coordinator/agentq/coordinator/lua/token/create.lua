@@ -1,7 +1,7 @@
 --[[ token/create: make a token of the server.
 KEYS   base
 ARGV   now_ms token name kind digest scopes queues units per_ms burst expires_at_ms
-REPLY  ok, existing WHAT
+REPLY  ok, name_taken WHAT
 VERBS
 FLAGS
 `digest` is the SHA-256 of the token's secret, which is nowhere kept. `queues`, `units` and what follows may be empty: all
@@ -9,7 +9,7 @@ queues, the server's own rate, no end. What has expired is forgotten here. Sent 
 
 local key = key_token(token)
 local known = call('HGET', key, 'digest')
-if known then return known == digest and 'ok' or 'existing another' end
+if known then return known == digest and 'ok' or 'name_taken another' end
 for _, each in ipairs(call('ZRANGE', key_tokens(), 0, -1)) do
   if call('EXISTS', key_token(each)) == 0 then call('ZREM', key_tokens(), each) end
 end

@@ -1,19 +1,19 @@
 --[[ webhook/create: make a webhook, which is told of what happens after these places.
 KEYS   base
-ARGV   now_ms name url which secret at op
-REPLY  ok, existing STATE, many_webhooks NUMBER
+ARGV   now_ms name url filter secret positions operation
+REPLY  ok, name_taken STATE, too_many_webhooks NUMBER
 VERBS
 FLAGS
-`which` is the filter, `at` the places, one for each partition. `op` names the call: sent again it changes nothing. ]]
+`filter` is JSON. `positions` has the place in the events of each partition. `operation` names the call: sent again it changes nothing. ]]
 
 local key = key_webhook(name)
-local f = call('HMGET', key, 'born', 'state')
-if f[1] == op then return 'ok' end
-if f[2] then return 'existing ' .. f[2] end
+local f = call('HMGET', key, 'creation', 'state')
+if f[1] == operation then return 'ok' end
+if f[2] then return 'name_taken ' .. f[2] end
 local number = call('ZCARD', key_webhooks())
-if number >= WEBHOOKS then return 'many_webhooks ' .. number end
+if number >= WEBHOOKS then return 'too_many_webhooks ' .. number end
 
-call('HSET', key, 'url', url, 'which', which, 'secret', secret, 'at', at, 'state', 'active', 'born', op,
+call('HSET', key, 'url', url, 'filter', filter, 'secret', secret, 'positions', positions, 'state', 'active', 'creation', operation,
   'created_at_ms', stamp)
 if made_by ~= '' then call('HSET', key, 'made_by', made_by) end
 call('ZADD', key_webhooks(), stamp, name)

@@ -1,34 +1,34 @@
 --[[ webhook/lease: take a webhook's deliveries in hand, or keep them there, and note how far they have come.
 KEYS   base
-ARGV   now_ms name owner lasts_ms at
+ARGV   now_ms name owner lease_ms positions
 REPLY  [taken, url, filter, secret, secret before or '', places, failures, ms to the next try, nonce, message or ''], or [busy, ms], or [idle, state or '']
 VERBS
 FLAGS  allow-oom
-`at`, where it is not empty, is the place up to which nothing is to be delivered; only who has them in hand may say so.
-Without `lasts_ms` they are laid down. ]]
+`positions`, where it is not empty, is the place up to which nothing is to be delivered; only who has them in hand may say so.
+Without `lease_ms` they are laid down. ]]
 
 local key = key_webhook(name)
-local f = call('HMGET', key, 'state', 'holder', 'held_until_ms', 'url', 'which', 'secret', 'secret_before',
-  'before_until_ms', 'at', 'failures', 'retry_at_ms', 'born')
-local hold_ms = tonumber(lasts_ms) or 0
+local f = call('HMGET', key, 'state', 'holder', 'lease_until_ms', 'url', 'filter', 'secret', 'previous_secret',
+  'previous_secret_until_ms', 'positions', 'failures', 'retry_at_ms', 'creation')
+local hold_ms = tonumber(lease_ms) or 0
 if not f[1] then return { 'idle', '' } end
 if f[2] and f[2] ~= owner then
   local left = tonumber(f[3]) - now
   -- After a clock was set back, no promise lasts longer than a new one.
   if left > hold_ms and hold_ms > 0 then
     left = hold_ms
-    call('HSET', key, 'held_until_ms', string.format('%.0f', now + left))
+    call('HSET', key, 'lease_until_ms', string.format('%.0f', now + left))
   end
   if left > 0 or hold_ms == 0 then return { 'busy', math.max(0, left) } end
-elseif f[2] and at ~= '' then
-  call('HSET', key, 'at', at)
-  f[9] = at
+elseif f[2] and positions ~= '' then
+  call('HSET', key, 'positions', positions)
+  f[9] = positions
 end
 if hold_ms == 0 or f[1] ~= 'active' then
-  call('HDEL', key, 'holder', 'held_until_ms')
+  call('HDEL', key, 'holder', 'lease_until_ms')
   return { 'idle', f[1] }
 end
-call('HSET', key, 'holder', owner, 'held_until_ms', string.format('%.0f', now + hold_ms))
+call('HSET', key, 'holder', owner, 'lease_until_ms', string.format('%.0f', now + hold_ms))
 local before = f[7] and tonumber(f[8]) > now and f[7] or ''
 local retry_in_ms = math.max(0, tonumber(f[11] or 0) - now)
 return { 'taken', f[4], f[5], f[6], before, f[9], tonumber(f[10] or 0), retry_in_ms, f[12],

@@ -15,7 +15,7 @@ for _, name in ipairs(names) do
   local flat, fields = call('HGETALL', key_webhook(name)), {}
   for at = 1, #flat, 2 do fields[flat[at]] = flat[at + 1] end
   if #flat > 0 then
-    fields.secret, fields.secret_before = nil, nil
+    fields.secret, fields.previous_secret = nil, nil
     for _, value in ipairs({ name, json(fields), call('LLEN', key_redeliveries(name)) }) do found[#found + 1] = value end
   end
 end

@@ -1,32 +1,32 @@
 --[[ webhook/record_delivery: what became of an attempt to deliver a message.
 KEYS   base
-ARGV   now_ms name owner lasts_ms op message type body at ok status error took_ms gone wait_ms dice
+ARGV   now_ms name owner lease_ms operation message type body positions ok status error took_ms gone wait_ms random
 REPLY  ok, fenced, not_found
 VERBS
 FLAGS  allow-oom
-`at` is the place after the message in the events, or empty for one that somebody asked for, which is tried once. A
+`positions` is the place after the message in the events, or empty for one that somebody asked for, which is tried once. A
 failure keeps the place and sets the time of the next try, which is later if the receiver asked to be left alone for
-`wait_ms`; after too many for too long, or when the receiver is `gone`, the webhook is disabled. It stays in its owner's hands for `lasts_ms` more. `op` names the call: sent again it changes nothing. ]]
+`wait_ms`; after too many for too long, or when the receiver is `gone`, the webhook is disabled. It stays in its owner's hands for `lease_ms` more. `operation` names the call: sent again it changes nothing. ]]
 
 local key = key_webhook(name)
-local f = call('HMGET', key, 'state', 'holder', 'told', 'failures', 'failing_since_ms')
+local f = call('HMGET', key, 'state', 'holder', 'last_delivery', 'failures', 'failing_since_ms')
 if not f[1] then return 'not_found' end
-if f[3] == op then return 'ok' end
+if f[3] == operation then return 'ok' end
 if f[2] ~= owner then return 'fenced' end
 
 local failures = tonumber(f[4] or 0)
-call('HSET', key, 'told', op, 'held_until_ms', string.format('%.0f', now + lasts_ms))
+call('HSET', key, 'last_delivery', operation, 'lease_until_ms', string.format('%.0f', now + lease_ms))
 call('XADD', key_deliveries(name), 'MAXLEN', tostring(DELIVERIES_KEPT), '*', 'message', message, 'type', type,
-  'ok', ok, 'status', status, 'error', error, 'took_ms', took_ms, 'try', tostring(at == '' and 1 or failures + 1),
-  'asked', at == '' and '1' or '', 'body', body)
+  'ok', ok, 'status', status, 'error', error, 'took_ms', took_ms, 'attempt', tostring(positions == '' and 1 or failures + 1),
+  'requested', positions == '' and '1' or '', 'body', body)
 
-if at == '' then
+if positions == '' then
   call('LPOP', key_redeliveries(name))
   if ok == '1' then call('HSET', key, 'delivered_at_ms', stamp) end
   return 'ok'
 end
 if ok == '1' then
-  call('HSET', key, 'at', at, 'delivered_at_ms', stamp)
+  call('HSET', key, 'positions', positions, 'delivered_at_ms', stamp)
   call('HDEL', key, 'failures', 'failing_since_ms', 'retry_at_ms', 'why')
   return 'ok'
 end
@@ -35,7 +35,7 @@ failures = failures + 1
 local since = tonumber(f[5] or nil) or now
 local wait = WEBHOOK_DELAY_MS
 for _ = 2, failures do wait = math.min(wait * WEBHOOK_DELAY_FACTOR, WEBHOOK_DELAY_MS_MAX) end
-wait = math.max(wait * (1 + tonumber(dice)) / 2, math.min(tonumber(wait_ms), WEBHOOK_DELAY_MS_MAX))
+wait = math.max(wait * (1 + tonumber(random)) / 2, math.min(tonumber(wait_ms), WEBHOOK_DELAY_MS_MAX))
 call('HSET', key, 'failures', failures, 'failing_since_ms', string.format('%.0f', since), 'retry_at_ms',
   string.format('%.0f', now + wait), 'why', error)
 if gone == '1' or failures >= WEBHOOK_FAILURES and now - since >= WEBHOOK_FAILING_MS then

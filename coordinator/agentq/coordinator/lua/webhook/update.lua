@@ -1,22 +1,22 @@
 --[[ webhook/update: change a webhook: let it rest or go on, or give it another secret.
 KEYS   base
-ARGV   now_ms name state why secret overlap_ms op
+ARGV   now_ms name state why secret overlap_ms operation
 REPLY  ok, not_found
 VERBS
 FLAGS  allow-oom
-What is empty stays as it is. The secret before signs, too, for `overlap_ms`. `op` names the call: sent again it changes
+What is empty stays as it is. The secret before signs, too, for `overlap_ms`. `operation` names the call: sent again it changes
 nothing. ]]
 
 local key = key_webhook(name)
-local f = call('HMGET', key, 'state', 'op', 'secret')
+local f = call('HMGET', key, 'state', 'operation', 'secret')
 if not f[1] then return 'not_found' end
-if f[2] == op then return 'ok' end
-call('HSET', key, 'op', op)
+if f[2] == operation then return 'ok' end
+call('HSET', key, 'operation', operation)
 if state ~= '' then
   call('HSET', key, 'state', state, 'why', why)
   call('HDEL', key, 'failures', 'failing_since_ms', 'retry_at_ms')
 end
 if secret ~= '' then
-  call('HSET', key, 'secret', secret, 'secret_before', f[3], 'before_until_ms', string.format('%.0f', now + overlap_ms))
+  call('HSET', key, 'secret', secret, 'previous_secret', f[3], 'previous_secret_until_ms', string.format('%.0f', now + overlap_ms))
 end
 return 'ok'

@@ -1,20 +1,20 @@
 --[[ worker/claim: give a worker as many pending runs as it asks for, in order of the lanes, or fewer if there are no more.
 KEYS   base
-ARGV   now_ms worker epoch nonce count calls fresh
+ARGV   now_ms worker epoch nonce count calls with_read
 ROWS   lane
-REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
+REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, lease_expired
 VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue claim_runs
 The lanes come most urgent first, as the worker may serve them. `count` is of runs that take a slot, `calls` of function
-runs, which wait in lanes of their own. `fresh` is not empty for a call that was sent along with a blocking read: what
+runs, which wait in lanes of their own. `with_read` is not empty for a call that was sent along with a blocking read: what
 that delivered, if nobody has read more since, is taken first. The nonce names this call: sent again after a lost reply, it gets the same runs
 again. `revision` tells when the set of lanes has changed. ]]
 
 local word = refuse_claim(worker, epoch)
 if word then return word end
 
-local given, is_repeat = start_claim_reply(worker, 'claim', nonce)
+local given, is_repeat = start_claim_reply(worker, 'last_claim', nonce)
 if is_repeat then return given end
 
 local slot_lanes, lanes_of_functions = {}, {}
@@ -23,11 +23,11 @@ for lane in next_row do
   kind[#kind + 1] = lane
 end
 count, calls = tonumber(count), tonumber(calls)
-if fresh ~= '' then
+if with_read ~= '' then
   count = count - claim_last_delivered(slot_lanes, count, worker, nonce, given)
   calls = calls - claim_last_delivered(lanes_of_functions, calls, worker, nonce, given)
 end
-claim_from_lanes(slot_lanes, count, 'turn', worker, nonce, given)
-claim_from_lanes(lanes_of_functions, calls, 'calls', worker, nonce, given)
-record_claims(worker, 'claim', nonce)
+claim_from_lanes(slot_lanes, count, 'low_priority_runs', worker, nonce, given)
+claim_from_lanes(lanes_of_functions, calls, 'low_priority_calls', worker, nonce, given)
+record_claims(worker, 'last_claim', nonce)
 return given

@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms worker epoch nonce count calls
 ROWS   lane entry
-REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
+REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, lease_expired
 VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue claim_runs remove_worker
@@ -31,7 +31,7 @@ if word == 'draining' then
 end
 if word then return word end
 
-local given = start_claim_reply(worker, 'claim', nonce)
+local given = start_claim_reply(worker, 'last_claim', nonce)
 local free_slots = { [true] = tonumber(calls), [false] = tonumber(count) }
 for at = 5, #given, 4 do
   local kind = is_function_lane(given[at])
@@ -47,5 +47,5 @@ for lane, entry in next_row do
     free_slots[kind] = free_slots[kind] - 1
   end
 end
-record_claims(worker, 'claim', nonce)
+record_claims(worker, 'last_claim', nonce)
 return given

@@ -8,7 +8,7 @@ Its claims are refused from now on. `order` is `claim_from_lane`, or `hurry`: ha
 lets it go on. A second one is `ok` and orders nothing twice. `epoch` is the worker's own, so that it cannot mean a
 successor of the same name; anyone else leaves it empty. ]]
 
-local record = call('HMGET', key_worker(worker), 'state', 'epoch', 'hurried')
+local record = call('HMGET', key_worker(worker), 'state', 'epoch', 'hurried_epoch')
 local state, current_epoch = record[1], record[2]
 if epoch ~= '' and current_epoch ~= epoch then return 'evicted' end
 if state ~= 'ready' and state ~= 'draining' then return 'not_found' end
@@ -17,6 +17,6 @@ local already_ordered = record[3] == current_epoch or (order == 'drain' and stat
 if already_ordered then return 'ok' end
 call('HSET', key_worker(worker), 'state', 'draining')
 if state == 'ready' then append_worker_event('worker_draining', worker, detail) end
-if order == 'hurry' then call('HSET', key_worker(worker), 'hurried', current_epoch) end
+if order == 'hurry' then call('HSET', key_worker(worker), 'hurried_epoch', current_epoch) end
 call('XADD', key_worker_inbox(worker), '*', 'order', order, 'run', '', 'fence', '', 'detail', detail)
 return 'ok'

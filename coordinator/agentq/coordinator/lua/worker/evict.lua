@@ -1,12 +1,12 @@
 --[[ worker/evict: end the lease of a worker whose process is known to be dead, or whose place another takes; requeue its runs.
 KEYS   base
-ARGV   now_ms worker epoch dice why
-REPLY  ok, retiring, evicted
+ARGV   now_ms worker epoch random why
+REPLY  ok, releasing_runs, evicted
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue remove_worker
 What it held is lost: that is paid from the crash budget, so that a run that kills its workers again and again has an end.
-`retiring` means that there is more to requeue than one call may do: call again. `evicted` means that the worker has
+`releasing_runs` means that there is more to requeue than one call may do: call again. `evicted` means that the worker has
 another epoch by now, and lives. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state')
@@ -16,5 +16,5 @@ if record[2] ~= 'lost' then append_worker_event('worker_lost', worker, why) end
 call('HSET', key_worker(worker), 'state', 'lost', 'ended_why', why)
 call('UNLINK', key_worker_lease(worker))
 call('ZADD', key_workers(), now, worker)
-local function lose_held(id, run) lose_attempt(id, run, dice, why) end
-return remove_worker(worker, 'lost', lose_held) and 'ok' or 'retiring'
+local function lose_held(id, run) lose_attempt(id, run, random, why) end
+return remove_worker(worker, 'lost', lose_held) and 'ok' or 'releasing_runs'

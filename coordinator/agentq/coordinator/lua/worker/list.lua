@@ -1,13 +1,13 @@
 --[[ worker/list: some of the registered workers, or of those that left, with what each is and holds.
 KEYS   base
-ARGV   now_ms which cursor count
+ARGV   now_ms set cursor count
 REPLY  [cursor, worker, lease_until_ms, fields as JSON, runs with blanks between, ...]
 VERBS
 FLAGS  no-writes
-`which` is `here` or `departed`. From the cursor `0` until it is `0` again; who is there all the while is told, perhaps
+`set` is `here` or `departed`. From the cursor `0` until it is `0` again; who is there all the while is told, perhaps
 twice. A worker that left is told when it left in place of its lease, and only while its record is kept. ]]
 
-local step = call('ZSCAN', which == 'here' and key_workers() or key_departed_workers(), cursor, 'COUNT', count)
+local step = call('ZSCAN', set == 'here' and key_workers() or key_departed_workers(), cursor, 'COUNT', count)
 local reply = { step[1] }
 for at = 1, #step[2], 2 do
   local worker = step[2][at]

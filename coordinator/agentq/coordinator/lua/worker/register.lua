@@ -1,30 +1,30 @@
 --[[ worker/register: a worker announces itself, or comes back.
 KEYS   base
-ARGV   now_ms worker epoch op lease_ms dice identity
-REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, retiring
+ARGV   now_ms worker epoch operation lease_ms random identity
+REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, releasing_runs
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue remove_worker
 `epoch` is the one the worker has, or 0. Within its lease, or later if nobody declared it lost, a worker that comes
 back keeps its epoch and its runs, which the reply lists. Otherwise it gets a new epoch, and what an earlier life
-still held is lost first; `retiring` means that there is more of that than one call may do: call again. `duplicate`
-means that another process with this id is alive. `op` makes a call sent again harmless. ]]
+still held is lost first; `releasing_runs` means that there is more of that than one call may do: call again. `duplicate`
+means that another process with this id is alive. `operation` makes a call sent again harmless. ]]
 
-local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'op')
+local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'operation')
 local lease = call('GET', key_worker_lease(worker))
 local alive = lease and tonumber(lease) > now
-local same = record[1] and (record[1] == epoch or record[3] == op)
+local same = record[1] and (record[1] == epoch or record[3] == operation)
 local resumed = same and (record[2] == 'ready' or record[2] == 'draining')
 if alive and not same then return 'duplicate' end
 
 if not resumed then
-  local function dismiss(id, run) lose_attempt(id, run, dice, 'worker was started again') end
+  local function dismiss(id, run) lose_attempt(id, run, random, 'worker was started again') end
   local before = record[1] or call('EXISTS', key_worker_runs(worker)) == 1
-  if before and not remove_worker(worker, 'gone', dismiss) then return 'retiring' end
+  if before and not remove_worker(worker, 'gone', dismiss) then return 'releasing_runs' end
   if record[2] == 'ready' or record[2] == 'draining' then append_worker_event('worker_lost', worker, 'it was started again') end
   epoch = string.format('%.0f', math.max(now, tonumber(record[1] or 0) + 1))
-  call('HSET', key_worker(worker), 'epoch', epoch, 'state', 'ready', 'op', op, 'registered_at_ms', now)
-  call('HDEL', key_worker(worker), 'missing_at_ms', 'claim', 'ended_at_ms', 'ended_why', 'runs_ended')
+  call('HSET', key_worker(worker), 'epoch', epoch, 'state', 'ready', 'operation', operation, 'registered_at_ms', now)
+  call('HDEL', key_worker(worker), 'missing_at_ms', 'last_claim', 'ended_at_ms', 'ended_why', 'runs_ended')
   call('ZREM', key_departed_workers(), worker)
   append_worker_event('worker_registered', worker)
   redis.pcall('XGROUP', 'CREATE', key_worker_inbox(worker), 'workers', '0', 'MKSTREAM')

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agentq.coordinator.bounds import BLUEPRINT_BYTES, SHELF_KEPT
+from agentq.coordinator.bounds import BLUEPRINT_BYTES, BLUEPRINTS_KEPT
 from agentq.coordinator.errors import Invalid
 from agentq.dialects.agent_orchestrator.blueprints.models import KINDS, Kind
 from agentq.server.submission import parse_json
@@ -132,7 +132,7 @@ def unpack_archive(body: bytes) -> UnpackedArchive:
                 file = archive.extractfile(entry) if entry.isfile() else None
                 if file is None or not _is_known_path(path):
                     continue
-                if len(files) > FILES_PER_ITEM * SHELF_KEPT or entry.size > 2 * BLUEPRINT_BYTES:
+                if len(files) > FILES_PER_ITEM * BLUEPRINTS_KEPT or entry.size > 2 * BLUEPRINT_BYTES:
                     raise InvalidArchive("The archive holds more than can be kept.")
                 files[path] = file.read()
     except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:

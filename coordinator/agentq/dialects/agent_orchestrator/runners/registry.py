@@ -15,7 +15,7 @@ from zlib import crc32
 
 from pydantic import JsonValue
 
-from agentq.coordinator.bounds import FOREIGN_EVENT_BYTES, FOREIGN_RUNNER_MS
+from agentq.coordinator.bounds import DIALECT_EVENT_BYTES, DIALECT_RUNNER_MS
 from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Invalid, NotAllowed, NotFound, Refused
 from agentq.coordinator.model.ids import partition_of
@@ -139,8 +139,8 @@ class RunnerRegistry:
         identity = registration.identity(runner)
         identity.check_size()
         body = registration.model_dump_json(exclude_none=True)
-        if len(body) > FOREIGN_EVENT_BYTES:
-            raise Invalid(f"A runner describes itself in {FOREIGN_EVENT_BYTES} bytes at the most, not {len(body)}.")
+        if len(body) > DIALECT_EVENT_BYTES:
+            raise Invalid(f"A runner describes itself in {DIALECT_EVENT_BYTES} bytes at the most, not {len(body)}.")
         if before is not None:
             self._replace_former(before)
         self._cache.pop(runner, None)
@@ -269,8 +269,7 @@ class RunnerRegistry:
                 rows.setdefault(self.home_partition(runner), []).extend((runner, *fact))
         # The script has no refusals.
         self.store.call_together(
-            "dialect/set_fields",
-            ((home, ("runner", FOREIGN_RUNNER_MS, *arguments)) for home, arguments in rows.items()),
+            "dialect/set_fields", ((home, ("runner", DIALECT_RUNNER_MS, *words)) for home, words in rows.items())
         )
 
     # ---- acting for it

@@ -36,7 +36,7 @@ EVENT_CODES = {
     "event": "evt",
     "run_failed": "rfl",
 }
-IGNORED_EVENTS = ("progressed", "signalled", "moved", "wanted")
+IGNORED_EVENTS = ("progressed", "signalled", "moved", "wake_requested")
 """Events of a run that do not change its session."""
 KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
 OUTAGE_PAUSE_MS = 1000
@@ -118,7 +118,7 @@ def translate_events(
 
 def _translate_event(session_store: DialectSessionStore, event: LocatedEvent, session: str | None) -> list[NamedEvent]:
     name, _, entry = event.detail.partition(" ")
-    if event.event in ("told", "session_deleted"):
+    if event.event in ("dialect_event", "session_deleted"):
         if session not in (None, name):
             return []
         if event.event == "session_deleted":

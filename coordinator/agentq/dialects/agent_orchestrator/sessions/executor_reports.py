@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentq.coordinator.bounds import CONVERSATION_FACT_CHARACTERS
+from agentq.coordinator.bounds import CONVERSATION_FIELD_CHARACTERS
 from agentq.coordinator.errors import Duplicate, Fenced, Invalid, NotFound, WrongState
 from agentq.coordinator.model.demands import HOST_LABEL
 from agentq.coordinator.model.field_types import Name, describe_error
@@ -26,7 +26,7 @@ from agentq.dialects.agent_orchestrator.submission import BadDialectRequest
 from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 from agentq.server.http.problems import Denied
 
-SessionFieldText = Annotated[str, Field(max_length=CONVERSATION_FACT_CHARACTERS)]
+SessionFieldText = Annotated[str, Field(max_length=CONVERSATION_FIELD_CHARACTERS)]
 ResponseFields = dict[str, Any]
 BodyModel = TypeVar("BodyModel", bound=BaseModel)
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from agentq.coordinator.bounds import FOREIGN_RUNNER_MS
+from agentq.coordinator.bounds import DIALECT_RUNNER_MS
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.sessions.verbs import session_partition
 from agentq.coordinator.storage.connection import CommandArgument
@@ -45,6 +45,6 @@ def record_progress(store: NamespaceStore, events: Sequence[ProgressEvent]) -> N
     rows: list[tuple[int, tuple[CommandArgument, ...]]] = []
     for each in events:
         operation = f"{each.step}/{each.run}/{each.fence}"
-        arguments = (each.session, each.run, operation, json.dumps(each.event()), FOREIGN_RUNNER_MS)
-        rows.append((session_partition(store, each.session), arguments))
+        words = (each.session, each.run, operation, json.dumps(each.event()), DIALECT_RUNNER_MS)
+        rows.append((session_partition(store, each.session), words))
     store.call_together("dialect/append_event", rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agentq.coordinator.bounds import LIST_A_CALL, RESPONSE_BYTES
+from agentq.coordinator.bounds import LIST_PER_CALL, RESPONSE_BYTES
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import HELD_STATES, TERMINAL_STATES, State
 from agentq.coordinator.sessions.verbs import SessionRecord, session_partition
@@ -41,7 +41,7 @@ class SessionLister:
         """
         found, seen, size, cursor = list[Fields](), 0, 0, None
         while True:
-            page = self.session_store.sessions.list(limit=min(LIST_A_CALL, WHOLE_LIST_MAX - seen), cursor=cursor)
+            page = self.session_store.sessions.list(limit=min(LIST_PER_CALL, WHOLE_LIST_MAX - seen), cursor=cursor)
             for described in self._describe_visible(page.sessions, bound_to):
                 found.append(described)
                 size += sum(len(value) for value in described.values() if isinstance(value, str))

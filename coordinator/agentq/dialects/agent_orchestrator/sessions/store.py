@@ -16,7 +16,7 @@ from zlib import crc32
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from agentq.coordinator.bounds import FOREIGN_EVENT_BYTES, FOREIGN_RUNNER_MS, LIST_A_CALL
+from agentq.coordinator.bounds import DIALECT_EVENT_BYTES, DIALECT_RUNNER_MS, LIST_PER_CALL
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound, WrongState, refusal_error
 from agentq.coordinator.model.field_types import Name
@@ -107,7 +107,7 @@ class DialectSessionStore:
     def set_alias(self, alias: str, session: str) -> None:
         """Let another id lead to a session."""
         refused = refusal_error(
-            self.store.call("session/set_alias", self._alias_partition(alias), alias, session, FOREIGN_RUNNER_MS),
+            self.store.call("session/set_alias", self._alias_partition(alias), alias, session, DIALECT_RUNNER_MS),
             f"session id {alias}",
         )
         if refused is not None:
@@ -128,11 +128,11 @@ class DialectSessionStore:
 
     def set_fields(self, session: str, /, **fields: str) -> None:
         """Set dialect fields of a session; an empty value deletes the field."""
-        if any(len(value) > FOREIGN_EVENT_BYTES for value in fields.values()):
-            raise Invalid(f"A fact about a session has {FOREIGN_EVENT_BYTES} characters at the most.")
-        arguments = [word for pair in fields.items() for word in (session, *pair)]
+        if any(len(value) > DIALECT_EVENT_BYTES for value in fields.values()):
+            raise Invalid(f"A fact about a session has {DIALECT_EVENT_BYTES} characters at the most.")
+        words = [word for pair in fields.items() for word in (session, *pair)]
         self.store.call(
-            "dialect/set_fields", session_partition(self.store, session), "about", FOREIGN_RUNNER_MS, *arguments
+            "dialect/set_fields", session_partition(self.store, session), "about", DIALECT_RUNNER_MS, *words
         )
 
     def affinity(self, fields: Mapping[str, str]) -> DialectDemands:
@@ -205,12 +205,12 @@ class DialectSessionStore:
     def append_event(self, session: str, event: dict[str, Any], operation: str | None = None) -> str:
         """Store an event; returns its id."""
         text = json.dumps(event)
-        if len(text) > FOREIGN_EVENT_BYTES:
-            raise Invalid(f"The event has {len(text)} bytes; {FOREIGN_EVENT_BYTES} is the most.")
+        if len(text) > DIALECT_EVENT_BYTES:
+            raise Invalid(f"The event has {len(text)} bytes; {DIALECT_EVENT_BYTES} is the most.")
         live = self.get_live_turn(session)
         run = live.id if live is not None else ""
-        arguments = (session, run, operation or new_nonce(), text, FOREIGN_RUNNER_MS)
-        reply = str(self.store.call("dialect/append_event", session_partition(self.store, session), *arguments))
+        words = (session, run, operation or new_nonce(), text, DIALECT_RUNNER_MS)
+        reply = str(self.store.call("dialect/append_event", session_partition(self.store, session), *words))
         if event.get("event_type") in ENDING_EVENTS:
             self.set_fields(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
         return reply.removeprefix("ok ")
@@ -288,7 +288,7 @@ class DialectSessionStore:
         self._cancel_pending(session, fields)
         if self.get_live_turn(session) is not None or fields.get("idle_run"):
             raise WrongState("Stop session first")
-        runs = self.list_turns(session, TERMINAL_STATES, fields=fields, limit=LIST_A_CALL)
+        runs = self.list_turns(session, TERMINAL_STATES, fields=fields, limit=LIST_PER_CALL)
         event_count = self.store.connection.command(
             "XLEN", self.store.key(session_partition(self.store, session), "dialect_events", session)
         )
@@ -304,7 +304,7 @@ class DialectSessionStore:
                 self._alias_partition(fields["given_id"]),
                 fields["given_id"],
                 "",
-                FOREIGN_RUNNER_MS,
+                DIALECT_RUNNER_MS,
             )
         refusals = self.run_verbs.forget([(run.id, run.state) for run in runs])
         return {"session": 1, "events_count": int(event_count), "runs_count": sum(each is None for each in refusals)}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.queues.limits import Limits
 from agentq.worker.agents.accounts.billing import build_gate_key, order_accounts
 from agentq.worker.agents.profiles.installed import InstalledAgents
 from agentq.worker.agents.profiles.registry import ProfileRegistry
@@ -28,67 +28,71 @@ class AgentAvailability:
     """Lives on the worker's event loop; what asks the server does so in a thread."""
 
     def __init__(
-        self, flow: QueueControls, profiles: ProfileRegistry, installed: InstalledAgents, changed: Callable[[], None]
+        self,
+        limits: Limits,
+        profiles: ProfileRegistry,
+        installed: InstalledAgents,
+        on_change: Callable[[], None],
     ) -> None:
-        self._flow = flow
+        self._limits = limits
         self._profiles = profiles
         self._installed = installed
-        self._changed = changed
-        self._shut: dict[str, int] = {}
+        self._on_change = on_change
+        self._closed_until: dict[str, int] = {}
         """Gates by when they open."""
-        self._looking: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
 
     def labels(self) -> dict[str, str]:
         """What the worker offers."""
-        return self._installed.labels(name for name in self._installed.programs if self._is_shut(name))
+        return self._installed.labels(name for name in self._installed.programs if self._is_closed(name))
 
-    def read(self, agent: str) -> dict[str, int]:
+    def read_gates(self, agent: str) -> dict[str, int]:
         """Until when each account of an agent is shut, as the server has it; asked in a thread."""
-        return {limit.key: limit.shut_until_ms or 0 for limit in self._flow.limits(self._gates(agent))}
+        return {limit.key: limit.shut_until_ms or 0 for limit in self._limits.named(self._gates(agent))}
 
-    def shut(self, agent: str, account: str, until_ms: int, why: str) -> dict[str, int]:
+    def close_gate(self, agent: str, account: str, until_ms: int, why: str) -> dict[str, int]:
         """An account lets nobody in before then; said in a thread. Returns what is known now, as `read` does."""
-        self._flow.shut(build_gate_key(agent, account), until_ms, why)
-        return self.read(agent)
+        self._limits.shut(build_gate_key(agent, account), until_ms, why)
+        return self.read_gates(agent)
 
-    def note(self, gates: Mapping[str, int]) -> None:
+    def update(self, gates: Mapping[str, int]) -> None:
         """Something was read."""
         before, now_ms = self.labels(), wall_ms()
         for key, until_ms in gates.items():
             if until_ms > now_ms:
-                self._shut[key] = until_ms
+                self._closed_until[key] = until_ms
             else:
-                self._shut.pop(key, None)
-        if self._shut and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.ensure_future(self._keep_looking())
+                self._closed_until.pop(key, None)
+        if self._closed_until and (self._poll_task is None or self._poll_task.done()):
+            self._poll_task = asyncio.ensure_future(self._poll_gates())
         if self.labels() != before:
-            self._changed()
+            self._on_change()
 
     def first_open(self, agent: str, accounts: Sequence[str]) -> str | None:
         """The account to use now; None if these are all shut."""
-        return next((account for account in accounts if build_gate_key(agent, account) not in self._shut), None)
+        return next((account for account in accounts if build_gate_key(agent, account) not in self._closed_until), None)
 
     def opens_at_ms(self, agent: str, accounts: Sequence[str]) -> int:
         """When the first of these is open again."""
-        return min(self._shut.get(build_gate_key(agent, account), 0) for account in accounts)
+        return min(self._closed_until.get(build_gate_key(agent, account), 0) for account in accounts)
 
     def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._poll_task is not None:
+            self._poll_task.cancel()
 
-    def _is_shut(self, agent: str) -> bool:
-        return all(key in self._shut for key in self._gates(agent))
+    def _is_closed(self, agent: str) -> bool:
+        return all(key in self._closed_until for key in self._gates(agent))
 
     def _gates(self, agent: str) -> list[str]:
         return [build_gate_key(agent, account) for account in order_accounts(self._profiles.get(agent))]
 
-    async def _keep_looking(self) -> None:
-        while self._shut:
-            next_ms = min(self._shut.values()) - wall_ms()
+    async def _poll_gates(self) -> None:
+        while self._closed_until:
+            next_ms = min(self._closed_until.values()) - wall_ms()
             await asyncio.sleep(min(max(next_ms, 10), GATE_POLL_MS) / 1000)
             try:
-                for agent in {key.split(":")[1] for key in self._shut}:
-                    self.note(await asyncio.to_thread(self.read, agent))
+                for agent in {key.split(":")[1] for key in self._closed_until}:
+                    self.update(await asyncio.to_thread(self.read_gates, agent))
             except AgentqError:
                 # The server is away; what it said last holds, and each gate until its time.
-                self.note(dict(self._shut))
+                self.update(dict(self._closed_until))

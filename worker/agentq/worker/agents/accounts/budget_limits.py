@@ -13,9 +13,9 @@ from agentq.worker.agents.verdicts import Verdict, VerdictKind
 class BudgetAllowance:
     """A budget, whose it is, and what of it was spent before this attempt."""
 
-    whose: str
+    owner: str
     budgets: AgentBudgets
-    before: AgentSpending
+    spent_before: AgentSpending
 
 
 class BudgetLimits:
@@ -26,26 +26,28 @@ class BudgetLimits:
         self._tells_cost = tells_cost
         """The agent will say what it cost, though perhaps only at its end."""
 
-    def uncounted(self) -> Verdict | None:
+    def find_uncounted(self) -> Verdict | None:
         """That money is bounded which nobody will count, if any is."""
         return next(
             (_build_uncounted_verdict(each) for each in self._allowances if each.budgets.cost_usd is not None), None
         )
 
-    def left(self) -> AgentBudgets | None:
+    def remaining(self) -> AgentBudgets | None:
         """What an attempt may spend at the most, for agents that can keep to it themselves."""
         costs = [
-            each.budgets.cost_usd - _get_known_cost(each.before) for each in self._allowances if each.budgets.cost_usd
+            each.budgets.cost_usd - _get_known_cost(each.spent_before)
+            for each in self._allowances
+            if each.budgets.cost_usd
         ]
-        turns = [each.budgets.turns - each.before.turns for each in self._allowances if each.budgets.turns]
+        turns = [each.budgets.turns - each.spent_before.turns for each in self._allowances if each.budgets.turns]
         if not costs and not turns:
             return None
         return AgentBudgets(cost_usd=min(costs, default=None), turns=min(turns, default=None))
 
-    def is_empty(self) -> Verdict | None:
+    def check_start(self) -> Verdict | None:
         """Whether nothing is left to begin with."""
         for each in self._allowances:
-            before, most = each.before, each.budgets
+            before, most = each.spent_before, each.budgets
             if most.turns is not None and before.turns >= most.turns:
                 return Verdict(VerdictKind.MAX_TURNS, _format_turns(each, before.turns))
             verdict = _check_budget(each, before.input_tokens + before.output_tokens, _get_known_cost(before))
@@ -53,10 +55,10 @@ class BudgetLimits:
                 return verdict
         return None
 
-    def overdrawn(self, spent: AgentSpending) -> Verdict | None:
+    def check_spending(self, spent: AgentSpending) -> Verdict | None:
         """Whether an attempt that has spent so much, and goes on, may not."""
         for each in self._allowances:
-            before, most = each.before, each.budgets
+            before, most = each.spent_before, each.budgets
             turns = before.turns + spent.turns
             if most.turns is not None and turns > most.turns:
                 return Verdict(VerdictKind.MAX_TURNS, _format_turns(each, most.turns))
@@ -73,21 +75,21 @@ class BudgetLimits:
 def _check_budget(each: BudgetAllowance, tokens: int, cost_usd: float) -> Verdict | None:
     most = each.budgets
     if most.tokens is not None and tokens >= most.tokens:
-        return Verdict(VerdictKind.BUDGET, f"the {each.whose} has used {tokens:,} tokens; {most.tokens:,} is the most")
+        return Verdict(VerdictKind.BUDGET, f"the {each.owner} has used {tokens:,} tokens; {most.tokens:,} is the most")
     if most.cost_usd is not None and cost_usd >= most.cost_usd:
         return Verdict(
-            VerdictKind.BUDGET, f"the {each.whose} has cost ${cost_usd:.2f}; ${most.cost_usd:.2f} is the most"
+            VerdictKind.BUDGET, f"the {each.owner} has cost ${cost_usd:.2f}; ${most.cost_usd:.2f} is the most"
         )
     return None
 
 
 def _build_uncounted_verdict(each: BudgetAllowance) -> Verdict:
-    sentence = f"the cost of the {each.whose} is capped, and nobody knows what its model costs"
+    sentence = f"the cost of the {each.owner} is capped, and nobody knows what its model costs"
     return Verdict(VerdictKind.NO_PRICE, f"{sentence}; name the model, and set its price in the profile's [prices]")
 
 
 def _format_turns(each: BudgetAllowance, turns: int) -> str:
-    return f"the {each.whose} has used {turns} turns, and that is the most"
+    return f"the {each.owner} has used {turns} turns, and that is the most"
 
 
 def _get_known_cost(before: AgentSpending) -> float:

@@ -59,15 +59,15 @@ class RpcProcess:
         popen: subprocess.Popen[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        told: OnNotification,
-        asked: OnRequest,
+        on_notification: OnNotification,
+        on_request: OnRequest,
     ) -> None:
         self._popen = popen
         self._writer = writer
-        self._told, self._asked = told, asked
+        self._on_notification, self._on_request = on_notification, on_request
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._number = 0
+        self._next_id = 0
         self._complaints = 0
         self._unusable: str | None = None
         self.exited: asyncio.Future[int] = self._loop.create_future()
@@ -77,7 +77,12 @@ class RpcProcess:
 
     @classmethod
     async def start(
-        cls, argv: Sequence[str], env: Mapping[str, str], cwd: Path, told: OnNotification, asked: OnRequest
+        cls,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        on_notification: OnNotification,
+        on_request: OnRequest,
     ) -> RpcProcess:
         """Start it; raises OSError if it cannot be."""
         popen = subprocess.Popen(
@@ -86,12 +91,12 @@ class RpcProcess:
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=READ_BYTES)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), popen.stdout)
         transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, popen.stdin)
-        return cls(popen, reader, asyncio.StreamWriter(transport, protocol, None, loop), told, asked)
+        return cls(popen, reader, asyncio.StreamWriter(transport, protocol, None, loop), on_notification, on_request)
 
-    async def ask(self, method: str, params: Message, timeout_s: float | None = None) -> Message:
+    async def request(self, method: str, params: Message, timeout_s: float | None = None) -> Message:
         """Its answer; raises RpcError, Gone or TimeoutError."""
-        self._number += 1
-        number = self._number
+        self._next_id += 1
+        number = self._next_id
         answer = self._waiting[number] = self._loop.create_future()
         try:
             await self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
@@ -100,7 +105,7 @@ class RpcProcess:
             self._waiting.pop(number, None)
         return result if isinstance(result, dict) else {}
 
-    async def tell(self, method: str, params: Message) -> None:
+    async def notify(self, method: str, params: Message) -> None:
         """Say something that has no answer."""
         await self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
@@ -122,14 +127,14 @@ class RpcProcess:
 
     async def _send(self, message: Message) -> None:
         if self._reading.done():
-            raise RpcClosed(self._why_gone())
+            raise RpcClosed(self._describe_exit())
         try:
             self._writer.write(json.dumps(message).encode() + b"\n")
             await self._writer.drain()
         except OSError:
             # Its end of the pipe is closed; the reader says why, once it has read its last words.
             await asyncio.wait([self._reading], timeout=STDERR_DRAIN_S)
-            raise RpcClosed(self._why_gone()) from None
+            raise RpcClosed(self._describe_exit()) from None
 
     # ---- reading
 
@@ -139,15 +144,15 @@ class RpcProcess:
         finally:
             for answer in self._waiting.values():
                 if not answer.done():
-                    answer.set_exception(RpcClosed(self._why_gone()))
+                    answer.set_exception(RpcClosed(self._describe_exit()))
 
     async def _read_lines(self, reader: asyncio.StreamReader) -> None:
         line, dropped = bytearray(), False
-        while self._unusable is None and (piece := await self._piece(reader)):
+        while self._unusable is None and (piece := await self._read_piece(reader)):
             *whole, rest = piece.split(b"\n")
             for end in whole:
                 if not dropped:
-                    self._hear(bytes(line + end))
+                    self._handle_line(bytes(line + end))
                 line.clear()
                 dropped = False
             if not dropped:
@@ -157,11 +162,11 @@ class RpcProcess:
                     self._too_long(bytes(line[:LINE_HEAD_BYTES]))
                     line.clear()
         if line:
-            self._hear(bytes(line))
+            self._handle_line(bytes(line))
         # Its exit code is part of why it is gone, and comes a moment after the end of its output.
         await asyncio.wait([self.exited], timeout=STDERR_DRAIN_S)
 
-    async def _piece(self, reader: asyncio.StreamReader) -> bytes:
+    async def _read_piece(self, reader: asyncio.StreamReader) -> bytes:
         """The next of its output; nothing when it has ended, or is over and somebody else holds its pipe."""
         reading = asyncio.ensure_future(reader.read(READ_BYTES))
         futures: list[asyncio.Future[Any]] = [reading, self.exited]
@@ -173,7 +178,7 @@ class RpcProcess:
             return b""
         return reading.result()
 
-    def _hear(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         if not line.strip():
             return
         message = parse_message(line)
@@ -181,11 +186,11 @@ class RpcProcess:
         params = about if isinstance(about, dict) else {}
         match message:
             case {"method": str(method), "id": number}:
-                self._answer(number, method, self._asked(method, params))
+                self._answer(number, method, self._on_request(method, params))
             case {"method": str(method)}:
-                self._told(method, params)
+                self._on_notification(method, params)
             case {"id": int(number)}:
-                self._answered(number, message)
+                self._on_answer(number, message)
             case _:
                 self._complain(
                     f"a line of its output is no message: {line[:SHOWN_CHARACTERS].decode(errors='replace')!r}"
@@ -200,7 +205,7 @@ class RpcProcess:
         if not self._writer.is_closing():
             self._writer.write(json.dumps(answer).encode() + b"\n")
 
-    def _answered(self, number: int, message: Message) -> None:
+    def _on_answer(self, number: int, message: Message) -> None:
         answer = self._waiting.get(number)
         if answer is None or answer.done():
             return
@@ -236,7 +241,7 @@ class RpcProcess:
         if not self.exited.done():
             self.exited.set_result(code)
 
-    def _why_gone(self) -> str:
+    def _describe_exit(self) -> str:
         if self._unusable is not None:
             return self._unusable
         if not self.exited.done():

@@ -70,7 +70,7 @@ async def open_conversation(
     child: RpcProcess, wanted: ConversationRequest, env: Mapping[str, str], timeout_s: float
 ) -> AcpConversation:
     """Greet the agent and open the conversation that is wanted."""
-    hello = await child.ask(
+    hello = await child.request(
         "initialize",
         {
             "protocolVersion": PROTOCOL_VERSION,
@@ -96,12 +96,12 @@ async def open_conversation(
 async def send_prompt(child: RpcProcess, conversation: AcpConversation, prompt: str) -> Message:
     """Say it, and wait for the end of the turn."""
     text = {"type": "text", "text": prompt}
-    return await child.ask("session/prompt", {"sessionId": conversation.id, "prompt": [text]})
+    return await child.request("session/prompt", {"sessionId": conversation.id, "prompt": [text]})
 
 
 async def cancel_turn(child: RpcProcess, conversation: AcpConversation) -> None:
     """Ask it to end its turn; the answer to `prompted` tells when it has."""
-    await child.tell("session/cancel", {"sessionId": conversation.id})
+    await child.notify("session/cancel", {"sessionId": conversation.id})
 
 
 def choose_permission_option(params: Message, *, allow: bool, always: bool) -> Message | None:
@@ -154,7 +154,7 @@ async def _request_session(
     login = _find_login(hello, env)
     while True:
         try:
-            return await child.ask(methods[0], params, timeout_s)
+            return await child.request(methods[0], params, timeout_s)
         except RpcError as error:
             if error.code == METHOD_NOT_FOUND and methods[1:]:
                 methods = methods[1:]
@@ -167,7 +167,7 @@ async def _request_session(
 
 async def _log_in(child: RpcProcess, login: str, timeout_s: float) -> None:
     try:
-        await child.ask("authenticate", {"methodId": login}, timeout_s)
+        await child.request("authenticate", {"methodId": login}, timeout_s)
     except RpcError as error:
         raise TurnRefused(VerdictKind.AUTH, f"it does not log in by {login}: {format_error(error)}") from error
 
@@ -231,9 +231,9 @@ async def _set_model(child: RpcProcess, id_: str, state: Message, wanted: str | 
         )
     if option is not None:
         about = {"sessionId": id_, "configId": option.get("id"), "value": wanted, "type": "select"}
-        await child.ask("session/set_config_option", about)
+        await child.request("session/set_config_option", about)
     else:
-        await child.ask("session/set_model", {"sessionId": id_, "modelId": wanted})
+        await child.request("session/set_model", {"sessionId": id_, "modelId": wanted})
     return wanted
 
 
@@ -242,7 +242,7 @@ async def _set_mode(child: RpcProcess, id_: str, state: Message, permissions: Pe
     has = [one.get("id") for one in _get_list(modes, "availableModes")]
     mode = next((mode for mode in PERMISSION_MODES[permissions] if mode in has), None)
     if mode is not None and mode != modes.get("currentModeId"):
-        await child.ask("session/set_mode", {"sessionId": id_, "modeId": mode})
+        await child.request("session/set_mode", {"sessionId": id_, "modeId": mode})
 
 
 def _list_option_values(options: object) -> Iterable[str]:

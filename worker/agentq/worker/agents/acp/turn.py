@@ -59,66 +59,66 @@ class AcpStopped(Exception):
 class AcpTurn:
     """See above."""
 
-    def __init__(self, asked: AcpTurnOptions) -> None:
-        self._asked = asked
-        self._name = Path(asked.argv[0]).name
-        self._updates = AcpUpdates(self._tell)
+    def __init__(self, options: AcpTurnOptions) -> None:
+        self._options = options
+        self._name = Path(options.argv[0]).name
+        self._updates = AcpUpdates(self._emit)
         self._denials: list[str] = []
         self._totals: dict[str, float] = {}
-        self._stops = 0
+        self._stop_requests = 0
         self._stopped = asyncio.Event()
-        self._hurried = asyncio.Event()
+        self._kill_now = asyncio.Event()
 
     async def run(self) -> int:
         """All of it; returns our own exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         try:
-            asked = self._asked
-            child = await RpcProcess.start(asked.argv, asked.env, asked.cwd, self._on_told, self._on_asked)
+            asked = self._options
+            child = await RpcProcess.start(asked.argv, asked.env, asked.cwd, self._on_notification, self._on_request)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
-            return self._failed(VerdictKind.STARTUP, f"it cannot be started: {why}")
+            return self._fail(VerdictKind.STARTUP, f"it cannot be started: {why}")
         try:
             return await self._turn(child)
         except BrokenPipeError:
             return EXIT_FAILED  # nobody reads what we say any more: our worker is gone
         finally:
-            await child.end(0.0 if self._hurried.is_set() else END_GRACE_S)
+            await child.end(0.0 if self._kill_now.is_set() else END_GRACE_S)
 
     async def _turn(self, child: RpcProcess) -> int:
         opened: AcpConversation | None = None
-        asked = self._asked
+        asked = self._options
         try:
             wanted = ConversationRequest(str(asked.cwd), asked.resume, asked.fork, asked.model, asked.permissions)
             opened = await self._unless_stopped(
                 protocol_v1.open_conversation(child, wanted, asked.env, asked.startup_s)
             )
-            self._tell(StartedEvent(session=opened.id, model=opened.model))
-            self._say_facts(session=opened.id, model=opened.model)
+            self._emit(StartedEvent(session=opened.id, model=opened.model))
+            self._emit_facts(session=opened.id, model=opened.model)
             self._updates.live = True
-            return await self._prompted(child, opened)
+            return await self._prompt(child, opened)
         except TurnRefused as refused:
-            return self._failed(refused.kind, str(refused))
+            return self._fail(refused.kind, str(refused))
         except RpcError as error:
-            return self._failed(protocol_v1.classify_error(error), protocol_v1.format_error(error))
+            return self._fail(protocol_v1.classify_error(error), protocol_v1.format_error(error))
         except TimeoutError:
-            return self._failed(VerdictKind.STARTUP, f"it did not answer within {asked.startup_s:g} s of its start")
+            return self._fail(VerdictKind.STARTUP, f"it did not answer within {asked.startup_s:g} s of its start")
         except RpcClosed as gone:
-            return self._gone(child, str(gone), began=opened is not None)
+            return self._on_agent_exit(child, str(gone), began=opened is not None)
         except AcpStopped:
-            self._failed(VerdictKind.INTERRUPTED, "it was told to stop")
+            self._fail(VerdictKind.INTERRUPTED, "it was told to stop")
             return EXIT_INTERRUPTED
 
-    async def _prompted(self, child: RpcProcess, conversation: AcpConversation) -> int:
-        turn = asyncio.ensure_future(protocol_v1.send_prompt(child, conversation, self._asked.prompt))
+    async def _prompt(self, child: RpcProcess, conversation: AcpConversation) -> int:
+        turn = asyncio.ensure_future(protocol_v1.send_prompt(child, conversation, self._options.prompt))
         flushing = asyncio.ensure_future(self._flush_in_time())
         try:
             answer = await self._unless_stopped(asyncio.shield(turn))
         except AcpStopped:
             with suppress(RpcClosed, RpcError):
                 await protocol_v1.cancel_turn(child, conversation)
-                hurried = asyncio.ensure_future(self._hurried.wait())
+                hurried = asyncio.ensure_future(self._kill_now.wait())
                 await asyncio.wait({turn, hurried}, timeout=CANCEL_GRACE_S, return_when=asyncio.FIRST_COMPLETED)
                 hurried.cancel()
             raise
@@ -126,42 +126,42 @@ class AcpTurn:
             flushing.cancel()
             turn.cancel()
             self._updates.flush()
-        self._updates.used(answer.get("usage"))
-        return self._ended(answer.get("stopReason"))
+        self._updates.set_usage(answer.get("usage"))
+        return self._end(answer.get("stopReason"))
 
-    def _ended(self, reason: object) -> int:
+    def _end(self, reason: object) -> int:
         kind, why = protocol_v1.STOP_REASONS.get(
             str(reason), (VerdictKind.AGENT_ERROR, f"its turn ended by {reason!r}")
         )
         if kind is None and not self._updates.did_something:
             kind, why = VerdictKind.NO_RESULT, "its turn is over, and it did and said nothing"
         if kind is not None:
-            return self._failed(kind, why)
-        self._say_totals()
-        self._tell(ResultEvent(ok=True, text=self._updates.answer))
-        self._say_facts(concluded=True, ok=True, text=self._updates.answer)
+            return self._fail(kind, why)
+        self._emit_totals()
+        self._emit(ResultEvent(ok=True, text=self._updates.answer))
+        self._emit_facts(concluded=True, ok=True, text=self._updates.answer)
         return EXIT_OK
 
-    def _failed(self, kind: VerdictKind, why: str) -> int:
+    def _fail(self, kind: VerdictKind, why: str) -> int:
         sentence = f"{self._name}: {why}."
-        self._say_totals()
-        self._tell(ResultEvent(ok=False, text=sentence))
-        self._say_facts(concluded=True, ok=False, kind=kind, error=sentence, text=self._updates.answer)
+        self._emit_totals()
+        self._emit(ResultEvent(ok=False, text=sentence))
+        self._emit_facts(concluded=True, ok=False, kind=kind, error=sentence, text=self._updates.answer)
         return EXIT_FAILED
 
-    def _gone(self, child: RpcProcess, why: str, *, began: bool) -> int:
+    def _on_agent_exit(self, child: RpcProcess, why: str, *, began: bool) -> int:
         if not began:
-            return self._failed(VerdictKind.STARTUP, f"{why} before it was ready")
+            return self._fail(VerdictKind.STARTUP, f"{why} before it was ready")
         killed = child.exited.done() and child.exited.result() < 0
-        return self._failed(VerdictKind.KILLED if killed else VerdictKind.NO_RESULT, f"{why} in the middle of its turn")
+        return self._fail(VerdictKind.KILLED if killed else VerdictKind.NO_RESULT, f"{why} in the middle of its turn")
 
     # ---- being stopped
 
     def _stop(self) -> None:
-        self._stops += 1
+        self._stop_requests += 1
         self._stopped.set()
-        if self._stops > 1:
-            self._hurried.set()
+        if self._stop_requests > 1:
+            self._kill_now.set()
 
     async def _unless_stopped(self, work: Any) -> Any:
         doing = asyncio.ensure_future(work)
@@ -177,22 +177,22 @@ class AcpTurn:
 
     # ---- what the agent says
 
-    def _on_told(self, method: str, params: dict[str, Any]) -> None:
+    def _on_notification(self, method: str, params: dict[str, Any]) -> None:
         update = params.get("update")
         if method == protocol_v1.UPDATE_METHOD and isinstance(update, dict):
             self._updates.take(update)
             if self._updates.live:
-                self._say_totals()
+                self._emit_totals()
         elif self._updates.live and method != protocol_v1.UPDATE_METHOD:
-            self._tell(UnknownEvent(raw={"method": method}))
+            self._emit(UnknownEvent(raw={"method": method}))
 
-    def _on_asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    def _on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         if method != protocol_v1.PERMISSION_METHOD:
             return None
         about = params.get("toolCall")
         call = self._updates.call(about if isinstance(about, dict) else {}, known=True)
-        permissions = self._asked.permissions
-        why = find_refusal(permissions, call.kind, call.names(), self._asked.cwd)
+        permissions = self._options.permissions
+        why = find_refusal(permissions, call.kind, call.names(), self._options.cwd)
         if why is None:
             answer = protocol_v1.choose_permission_option(params, allow=True, always=permissions == "full")
             if answer is not None:
@@ -201,7 +201,7 @@ class AcpTurn:
         tool = call.title or call.kind
         if len(self._denials) < DENIALS_MAX:
             self._denials.append(tool)
-        self._tell(ToolDeniedEvent(tool=tool, why=why))
+        self._emit(ToolDeniedEvent(tool=tool, why=why))
         return protocol_v1.choose_permission_option(params, allow=False, always=False)
 
     async def _flush_in_time(self) -> None:
@@ -211,14 +211,14 @@ class AcpTurn:
 
     # ---- what we say
 
-    def _tell(self, doing: AgentEvent) -> None:
-        _print_line(doing.model_dump_json())
+    def _emit(self, event: AgentEvent) -> None:
+        _print_line(event.model_dump_json())
 
-    def _say_totals(self) -> None:
+    def _emit_totals(self) -> None:
         if self._updates.totals != self._totals:
-            self._say_facts()
+            self._emit_facts()
 
-    def _say_facts(self, **facts: object) -> None:
+    def _emit_facts(self, **facts: object) -> None:
         """What is known by now; the running totals are of the conversation, which may be older than this turn."""
         self._totals = dict(self._updates.totals)
         known = {name: value for name, value in facts.items() if value is not None}

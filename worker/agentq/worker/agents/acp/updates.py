@@ -69,7 +69,7 @@ class AcpToolCall:
     input: Any = None
     paths: dict[str, Literal["added", "changed", "deleted"]] = field(default_factory=dict)
     text: str = ""
-    told: bool = False
+    is_reported: bool = False
 
     def add(self, update: Message) -> None:
         """Take in what is new; what is not there, or not as it should be, stays as it was."""
@@ -104,25 +104,25 @@ class AcpUpdates:
         self.answer = ""
         self.did_something = False
         self.totals: dict[str, float] = {}
-        self._tell = tell
+        self._send = tell
         self._calls: dict[str, AcpToolCall] = {}
         self._kind: type[TextEvent] | type[ThoughtEvent] = TextEvent
         self._message = ""
-        self._gathered = ""
-        self._gathered_ms = 0
+        self._text_parts = ""
+        self._text_since_ms = 0
 
     def take(self, update: Message) -> None:
         """One of them."""
         match update.get("sessionUpdate"):
             case "usage_update":
-                self._spent(update.get("cost"))
+                self._add_cost(update.get("cost"))
             case _ if not self.live:
                 return
             case "agent_message_chunk":
                 self._begin_message(update.get("messageId"))
-                self._gather(TextEvent, _extract_text(update.get("content")))
+                self._add_text(TextEvent, _extract_text(update.get("content")))
             case "agent_thought_chunk":
-                self._gather(ThoughtEvent, _extract_text(update.get("content")))
+                self._add_text(ThoughtEvent, _extract_text(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self.call(update)
             case "plan":
@@ -132,12 +132,12 @@ class AcpUpdates:
                     (truncate_text(str(e.get("content", ""))), _PLAN_STATES.get(str(e.get("status")), "todo"))
                     for e in entries
                 ]
-                self._tell(TodoListEvent(items=items[:INPUT_PARTS]))
+                self._send(TodoListEvent(items=items[:INPUT_PARTS]))
             case str(word) if word in _IGNORED_UPDATES:
                 return
             case _:
                 self.flush()
-                self._tell(UnknownEvent(raw=shrink_value(update)))
+                self._send(UnknownEvent(raw=shrink_value(update)))
 
     def call(self, update: Message, *, known: bool = False) -> AcpToolCall:
         """A tool is used, or its use goes on; `known` if there is nothing more to wait for before it is told."""
@@ -149,34 +149,36 @@ class AcpUpdates:
         call = self._calls.setdefault(name, AcpToolCall(name))
         call.add(update)
         status = update.get("status")
-        if not call.told and (known or call.input is not None or status in ("in_progress", "completed", "failed")):
-            call.told = True
+        if not call.is_reported and (
+            known or call.input is not None or status in ("in_progress", "completed", "failed")
+        ):
+            call.is_reported = True
             about = " ".join(call.title.split())[:SUMMARY_CHARACTERS]
             tool = call.kind if call.kind != "other" else about or "tool"
-            self._tell(ToolCallEvent(id=name, tool=tool, about=about, input=shrink_value(call.input)))
+            self._send(ToolCallEvent(id=name, tool=tool, about=about, input=shrink_value(call.input)))
         if status in ("completed", "failed"):
             self._end(call, ok=status == "completed")
         return call
 
     def flush(self) -> None:
         """Tell what was gathered."""
-        text, self._gathered = self._gathered, ""
+        text, self._text_parts = self._text_parts, ""
         for doing in _split_text(self._kind, text):
-            self._tell(doing)
+            self._send(doing)
 
     def flush_in_time(self) -> None:
         """The same, if it has waited long enough: a long text is not kept until its end."""
-        if self._gathered and monotonic_ms() - self._gathered_ms >= TEXT_CHUNK_MS:
+        if self._text_parts and monotonic_ms() - self._text_since_ms >= TEXT_CHUNK_MS:
             self.flush()
 
     def _end(self, call: AcpToolCall, *, ok: bool) -> None:
-        self._tell(ToolResultEvent(id=call.id, tool=call.kind, ok=ok, text=truncate_text(call.text)))
+        self._send(ToolResultEvent(id=call.id, tool=call.kind, ok=ok, text=truncate_text(call.text)))
         if ok and call.kind in ("edit", "delete", "move"):
             for path, how in call.paths.items():
-                self._tell(FileChangeEvent(path=path, how=how))
+                self._send(FileChangeEvent(path=path, how=how))
         del self._calls[call.id]
 
-    def used(self, usage: object) -> None:
+    def set_usage(self, usage: object) -> None:
         """The tokens of the conversation, as they are told with the end of a turn.
 
         Some count those from the cache among the input and some beside it, which the total tells.
@@ -195,22 +197,22 @@ class AcpUpdates:
             self.flush()
             self._message, self.answer = name, ""
 
-    def _gather(self, kind: type[TextEvent] | type[ThoughtEvent], text: str) -> None:
+    def _add_text(self, kind: type[TextEvent] | type[ThoughtEvent], text: str) -> None:
         if kind is not self._kind:
             self.flush()
             self._kind = kind
         if not text:
             return
-        if not self._gathered:
-            self._gathered_ms = monotonic_ms()
-        self._gathered += text
+        if not self._text_parts:
+            self._text_since_ms = monotonic_ms()
+        self._text_parts += text
         if kind is TextEvent:
             self.did_something = True
             self.answer = (self.answer + text)[-ANSWER_CHARACTERS:]
-        if len(self._gathered) >= TEXT_CHUNK_CHARACTERS:
+        if len(self._text_parts) >= TEXT_CHUNK_CHARACTERS:
             self.flush()
 
-    def _spent(self, cost: object) -> None:
+    def _add_cost(self, cost: object) -> None:
         if isinstance(cost, dict) and isinstance(cost.get("amount"), int | float) and cost.get("currency") == "USD":
             self.totals["cost_usd"] = float(cost["amount"])
 

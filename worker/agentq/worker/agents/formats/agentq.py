@@ -69,8 +69,8 @@ _event_adapter: TypeAdapter[Any] = TypeAdapter(AnyAgentEvent, config=ConfigDict(
 class AgentqReader(JsonLinesReader):
     """One attempt's."""
 
-    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
-        self.facts.told = True
+    def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+        self.facts.has_output = True
         try:
             if kind == "facts":
                 self._facts(told := ReportedFacts.model_validate(event))
@@ -101,11 +101,11 @@ class AgentqReader(JsonLinesReader):
         """What was spent by what its running totals of the conversation have grown by, where it tells those."""
         before = self.facts.spent
         input_, cached, output, turns = (
-            round(self.since(name, totals[name])) if name in totals else getattr(before, name)
+            round(self.grown_since(name, totals[name])) if name in totals else getattr(before, name)
             for name in _COUNTED_FIELDS
         )
-        cost = self.since("cost_usd", totals["cost_usd"]) if "cost_usd" in totals else before.cost_usd
-        now = self.spent(input_, cached, output, turns, cost)
+        cost = self.grown_since("cost_usd", totals["cost_usd"]) if "cost_usd" in totals else before.cost_usd
+        now = self.set_spending(input_, cached, output, turns, cost)
         return [] if now == before else [now]
 
     def _done(self, doing: AgentEvent) -> None:
@@ -116,7 +116,9 @@ class AgentqReader(JsonLinesReader):
             case StartedEvent():
                 facts.session, facts.model = doing.session or facts.session, doing.model or facts.model
             case SpendingEvent():
-                self.spent(doing.input_tokens, doing.cached_tokens, doing.output_tokens, doing.turns, doing.cost_usd)
+                self.set_spending(
+                    doing.input_tokens, doing.cached_tokens, doing.output_tokens, doing.turns, doing.cost_usd
+                )
             case SleepRequestEvent():
                 facts.sleep = doing
             case ToolDeniedEvent():

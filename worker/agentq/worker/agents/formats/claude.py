@@ -104,8 +104,8 @@ class ClaudeReader(JsonLinesReader):
         self._refused = False
         self._planning = False
 
-    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
-        self.facts.told = True
+    def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+        self.facts.has_output = True
         match kind:
             case "system":
                 return self._system(get_text(event, "subtype"), event)
@@ -123,16 +123,16 @@ class ClaudeReader(JsonLinesReader):
                 return []
         return [build_unknown_event(event)]
 
-    def plain(self, line: str) -> None:
+    def read_plain(self, line: str) -> None:
         """What it prints when it does not even begin."""
-        if not self.facts.told:
+        if not self.facts.has_output:
             if line.startswith(_NO_SESSION_TEXT):
                 self.facts.kind = _Kind.NO_SESSION
             elif _INVALID_ARGUMENTS.match(line):
                 self.facts.kind = _Kind.INPUT
             elif in_use := _SESSION_IN_USE.match(line):
                 self.facts.session = in_use[1]  # an attempt before this one began it: it can be gone on with
-        self.complained(line)
+        self.note_complaint(line)
 
     def _system(self, subtype: str, event: Record) -> Iterator[AgentEvent]:
         if mode := get_text(event, "permissionMode"):
@@ -200,7 +200,7 @@ class ClaudeReader(JsonLinesReader):
             yield self._spent()
 
     def _spent(self) -> SpendingEvent:
-        return self.spent(self._read, self._cached, self._wrote, self._turns, self._cost)
+        return self.set_spending(self._read, self._cached, self._wrote, self._turns, self._cost)
 
     def _part(self, part: Record, mine: bool) -> Iterator[AgentEvent]:
         match get_text(part, "type"):
@@ -212,7 +212,7 @@ class ClaudeReader(JsonLinesReader):
                 yield from self._tool(get_text(part, "id"), get_text(part, "name"), get_record(part, "input"))
 
     def _tool(self, id_: str, tool: str, given: Record) -> Iterator[AgentEvent]:
-        yield self.calls(id_, tool, given)
+        yield self.start_tool(id_, tool, given)
         if tool == "TodoWrite":
             yield build_plan_event(get_records(given, "todos"))
         elif tool == "ScheduleWakeup" and (seconds := get_number(given, "delaySeconds")) > 0:
@@ -230,7 +230,7 @@ class ClaudeReader(JsonLinesReader):
                 self.facts.kind = _Kind.INTERRUPTED
             if get_text(part, "type") != "tool_result":
                 continue
-            called = self.returned(get_text(part, "tool_use_id"))
+            called = self.end_tool(get_text(part, "tool_use_id"))
             ok = part.get("is_error") is not True
             tool = called.tool if called else ""
             text = extract_text(part.get("content"))
@@ -269,7 +269,7 @@ class ClaudeReader(JsonLinesReader):
         if get_text(event, "subtype") != "completed":
             yield from self._tool(id_, tool, given)
             return
-        called = self.returned(id_)
+        called = self.end_tool(id_)
         if "rejected" in ended:
             yield from self._denied(tool, get_text(get_record(ended, "rejected"), "reason"))
         ok = "error" not in ended and "rejected" not in ended
@@ -330,7 +330,7 @@ class ClaudeReader(JsonLinesReader):
             self._read, self._cached = max(self._read, read_), max(self._cached, cached)
             self._wrote = max(self._wrote, get_count(usage, "output_tokens"))
         before = self._before(totals)
-        spent = {name: self.since(name, total, before) for name, total in totals.items()}
+        spent = {name: self.grown_since(name, total, before) for name, total in totals.items()}
         if models:
             self._read, self._cached, self._wrote = (int(spent[name]) for name in _TOKEN_FIELDS)
         self._cost = spent.get("cost_usd", self._cost)

@@ -63,8 +63,8 @@ class CodexReader(JsonLinesReader):
         self._turns = 0
         self._said = ""
 
-    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
-        self.facts.told = True
+    def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+        self.facts.has_output = True
         match kind:
             case "thread.started":
                 self.facts.session = get_text(event, "thread_id") or self.facts.session
@@ -81,18 +81,18 @@ class CodexReader(JsonLinesReader):
                 return self._failed(get_text(get_record(event, "error"), "message"))
         return [build_unknown_event(event)]
 
-    def plain(self, line: str) -> None:
+    def read_plain(self, line: str) -> None:
         if not self.facts.concluded:
             if _NO_SESSION.search(line):
                 self.facts.kind = VerdictKind.NO_SESSION
             elif _INPUT_ERROR.search(line):
                 self.facts.kind = VerdictKind.INPUT
-        self.complained(line)
+        self.note_complaint(line)
 
     def read_error(self, line: str) -> Iterable[AgentEvent]:
-        if not self.facts.told:  # later, tools and logs write here too
+        if not self.facts.has_output:  # later, tools and logs write here too
             return super().read_error(line)
-        self.complained(clean_line(line))
+        self.note_complaint(clean_line(line))
         return []
 
     def _turn(self) -> Iterator[AgentEvent]:
@@ -121,13 +121,13 @@ class CodexReader(JsonLinesReader):
 
     def _tool(self, stage: str, kind: str, item: Record) -> Iterator[AgentEvent]:
         id_ = get_text(item, "id")
-        called = self.returned(id_) if stage == "completed" else None
+        called = self.end_tool(id_) if stage == "completed" else None
         if stage == "started" or (stage == "completed" and called is None):
-            called = self.calls(id_, _get_tool_name(kind, item), _get_tool_input(kind, item))
+            called = self.start_tool(id_, _get_tool_name(kind, item), _get_tool_input(kind, item))
             yield called
         if stage != "completed":
             return
-        self.returned(id_)
+        self.end_tool(id_)
         status = get_text(item, "status")
         if status == "declined":
             self.facts.denials.append(_get_tool_name(kind, item))
@@ -170,8 +170,8 @@ class CodexReader(JsonLinesReader):
         """Of the whole thread, less what it was before."""
         totals = {name: get_count(usage, name) for name in ("input_tokens", "cached_input_tokens", "output_tokens")}
         self.facts.totals = dict(totals)
-        read, cached, wrote = (int(self.since(name, total)) for name, total in totals.items())
-        return self.spent(read, cached, wrote, self._turns)
+        read, cached, wrote = (int(self.grown_since(name, total)) for name, total in totals.items())
+        return self.set_spending(read, cached, wrote, self._turns)
 
 
 def _classify_message(message: str) -> VerdictKind | None:

@@ -74,11 +74,11 @@ class GeminiReader(JsonLinesReader):
         self._asked = True
         self._complaints: list[str] | None = None
 
-    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
-        self.facts.told = True
+    def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+        self.facts.has_output = True
         if kind == "message":
             return self._message(event)
-        return [*self._pieces.told(), *self._other(kind, event)]
+        return [*self._pieces.take_unsent(), *self._other(kind, event)]
 
     def _other(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         match kind:
@@ -102,8 +102,8 @@ class GeminiReader(JsonLinesReader):
         self.facts.concluded, self.facts.ok, self.facts.kind = False, None, None
         yield from self._turn()
         if not event.get("delta"):
-            yield from self._pieces.told()
-            self._pieces.anew()
+            yield from self._pieces.take_unsent()
+            self._pieces.reset()
         self._pieces.add(get_text(event, "content"))
 
     def _turn(self) -> Iterator[AgentEvent]:
@@ -115,13 +115,13 @@ class GeminiReader(JsonLinesReader):
 
     def _tool(self, event: Record) -> Iterator[AgentEvent]:
         yield from self._turn()
-        self._pieces.anew()
-        yield self.calls(get_text(event, "tool_id"), get_text(event, "tool_name"), event.get("parameters"))
+        self._pieces.reset()
+        yield self.start_tool(get_text(event, "tool_id"), get_text(event, "tool_name"), event.get("parameters"))
 
     def _returned(self, event: Record) -> Iterator[AgentEvent]:
         self._asked = True
         id_ = get_text(event, "tool_id")
-        called = self.returned(id_)
+        called = self.end_tool(id_)
         ok = get_text(event, "status") != "error"
         failed = get_record(event, "error")
         tool = called.tool if called else ""
@@ -161,18 +161,18 @@ class GeminiReader(JsonLinesReader):
 
     def _billed(self, stats: Record) -> SpendingEvent:
         read = get_count(stats, "input_tokens")
-        return self.spent(read, get_count(stats, "cached"), get_count(stats, "output_tokens"), self._turns)
+        return self.set_spending(read, get_count(stats, "cached"), get_count(stats, "output_tokens"), self._turns)
 
     def read_error(self, line: str) -> Iterable[AgentEvent]:
         """The error is an object over several lines, as one prints it for people."""
         line = clean_line(line)
-        self.complained(line)
+        self.note_complaint(line)
         if line.startswith(_NO_SESSION_TEXTS):
             self.facts.kind = _Kind.NO_SESSION
         elif in_use := _SESSION_IN_USE.match(line):  # an attempt before this one began it: it can be gone on with
             self.facts.session, self.facts.kind = in_use[1], _Kind.AGENT_ERROR
         elif (again := _RETRY_LINE.match(line)) and not self.facts.concluded:
-            return self.asks_again(_parse_refusal(again["error"]))
+            return self.on_refused_request(_parse_refusal(again["error"]))
         if line.rstrip() == "{":
             self._complaints = []
         if self._complaints is None:

@@ -43,22 +43,22 @@ class GooseReader(JsonLinesReader):
         self._asked = True
         self._pieces = MessageBuffer()
 
-    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
-        self.facts.told = True
+    def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+        self.facts.has_output = True
         match kind:
             case "message":
                 return self._words(get_record(event, "message"))
             case "error":
                 message = get_text(event, "error") or get_text(get_record(event, "error"), "message")
-                return [*self._pieces.told(), *self._error(message)]
+                return [*self._pieces.take_unsent(), *self._error(message)]
             case "complete":
-                return [*self._pieces.told(), *self._complete(event)]
+                return [*self._pieces.take_unsent(), *self._complete(event)]
         return [build_unknown_event(event)]
 
-    def plain(self, line: str) -> None:
-        if line.startswith(("Error: No session found", "Error: Session not found")) and not self.facts.told:
+    def read_plain(self, line: str) -> None:
+        if line.startswith(("Error: No session found", "Error: Session not found")) and not self.facts.has_output:
             self.facts.kind = VerdictKind.NO_SESSION
-        self.complained(line)
+        self.note_complaint(line)
 
     def _words(self, message: Record) -> Iterator[AgentEvent]:
         self.facts.concluded, self.facts.ok = False, None
@@ -78,15 +78,15 @@ class GooseReader(JsonLinesReader):
                 yield ThoughtEvent(text=truncate_text(get_text(part, "thinking")))
             case "toolRequest":
                 call = get_record(part, "toolCall", "value") or get_record(part, "toolCall")
-                yield from self._pieces.told()
-                self._pieces.anew()
-                yield self.calls(get_text(part, "id"), get_text(call, "name"), call.get("arguments"))
+                yield from self._pieces.take_unsent()
+                self._pieces.reset()
+                yield self.start_tool(get_text(part, "id"), get_text(call, "name"), call.get("arguments"))
             case "toolResponse":
                 yield from self._returned(get_text(part, "id"), get_record(part, "toolResult"))
 
     def _returned(self, id_: str, result: Record) -> Iterator[AgentEvent]:
         self._asked = True
-        called = self.returned(id_)
+        called = self.end_tool(id_)
         value = get_record(result, "value")
         failed = get_text(result, "status") == "error" or value.get("isError") is True
         text = extract_text(result.get("value")) or extract_text(value.get("content")) or get_text(result, "error")
@@ -107,7 +107,7 @@ class GooseReader(JsonLinesReader):
 
     def _complete(self, event: Record) -> Iterator[AgentEvent]:
         read, wrote = get_count(event, "input_tokens"), get_count(event, "output_tokens")
-        yield self.spent(read or max(0, get_count(event, "total_tokens") - wrote), 0, wrote, self._turns)
+        yield self.set_spending(read or max(0, get_count(event, "total_tokens") - wrote), 0, wrote, self._turns)
         if self.facts.ok is False:
             return
         if not self._pieces.answer.strip():  # with an error of its model it ends just so

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from agentq.coordinator.bounds import CONVERSATION_FACT_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX
+from agentq.coordinator.bounds import CONVERSATION_FIELD_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX
 from agentq.coordinator.model.agent_events import (
     AccountLimitEvent,
     AgentEvent,
@@ -54,41 +54,41 @@ class JsonLinesReader(ABC):
         self.facts = AgentFacts(model=before.model)
         self._complaint = ""
         self._refusals = 0
-        self._open: dict[str, ToolCallEvent] = {}
+        self._open_tools: dict[str, ToolCallEvent] = {}
 
     def read(self, line: str) -> Iterable[AgentEvent]:
         event = parse_event(clean_line(line))
         if event is None:
-            self.plain(clean_line(line))
+            self.read_plain(clean_line(line))
             return []
         kind = get_text(event, "type")
-        told = list(self.told(kind, event)) if kind else []
-        if not self.facts.refused and any(isinstance(each, _ANSWER_EVENTS) for each in told):
+        events = list(self.read_event(kind, event)) if kind else []
+        if not self.facts.refused and any(isinstance(each, _ANSWER_EVENTS) for each in events):
             self._refusals = 0
-        self._keep_names_short()
-        return told
+        self._drop_long_names()
+        return events
 
     @abstractmethod
-    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+    def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         """What an event means."""
 
-    def _keep_names_short(self) -> None:
+    def _drop_long_names(self) -> None:
         """What is longer is no id, and no model that there is."""
         facts = self.facts
-        if len(facts.session or "") > CONVERSATION_FACT_CHARACTERS:
+        if len(facts.session or "") > CONVERSATION_FIELD_CHARACTERS:
             facts.session = None
-        if len(facts.model or "") > CONVERSATION_FACT_CHARACTERS:
+        if len(facts.model or "") > CONVERSATION_FIELD_CHARACTERS:
             facts.model = None
 
-    def plain(self, line: str) -> None:
+    def read_plain(self, line: str) -> None:
         """A line that is no event: a complaint, perhaps."""
-        self.complained(line)
+        self.note_complaint(line)
 
     def read_error(self, line: str) -> Iterable[AgentEvent]:
-        self.plain(clean_line(line))
+        self.read_plain(clean_line(line))
         return []
 
-    def asks_again(self, message: str) -> Iterator[AgentEvent]:
+    def on_refused_request(self, message: str) -> Iterator[AgentEvent]:
         """Its service refused a request, and the agent will repeat it."""
         self._refusals += 1
         self.facts.kind = classify_service_error(0, message) or VerdictKind.THROTTLED
@@ -101,7 +101,7 @@ class JsonLinesReader(ABC):
             else ThrottledEvent(why=cut_line(message))
         )
 
-    def complained(self, line: str) -> None:
+    def note_complaint(self, line: str) -> None:
         """The last words outside of the agent's language are all that there is, when it dies without a word in it. One
         that says that it is an error counts for more than what follows it.
         """
@@ -110,32 +110,34 @@ class JsonLinesReader(ABC):
         if _ERROR_LINE.match(line) or not _ERROR_LINE.match(self._complaint):
             self._complaint = cut_line(line, _ERROR_CHARACTERS)
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         if not self.facts.ok and not self.facts.error:
             self.facts.error = self._complaint
 
-    def calls(self, id_: str, tool: str, given: Any) -> ToolCallEvent:
+    def start_tool(self, id_: str, tool: str, given: Any) -> ToolCallEvent:
         """A tool is used; it is remembered until it ends, and the oldest is forgotten where there are too many."""
         called = ToolCallEvent(
             id=id_[:200], tool=cut_line(tool), about=summarize_input(given), input=shrink_value(given)
         )
-        if len(self._open) >= _OPEN_TOOLS_MAX:
-            del self._open[next(iter(self._open))]
-        self._open[called.id] = called
+        if len(self._open_tools) >= _OPEN_TOOLS_MAX:
+            del self._open_tools[next(iter(self._open_tools))]
+        self._open_tools[called.id] = called
         return called
 
-    def returned(self, id_: str) -> ToolCallEvent | None:
+    def end_tool(self, id_: str) -> ToolCallEvent | None:
         """The tool that has ended, if it is known."""
-        return self._open.pop(id_[:200], None)
+        return self._open_tools.pop(id_[:200], None)
 
-    def since(self, name: str, total: float, totals: Mapping[str, float] | None = None) -> float:
+    def grown_since(self, name: str, total: float, totals: Mapping[str, float] | None = None) -> float:
         """What one of the agent's running totals has grown by in this attempt. One that is smaller than it was has
         begun anew.
         """
         before = (self.before.totals if totals is None else totals).get(name, 0)
         return total - before if total >= before else total
 
-    def spent(self, input_: int, cached: int, output: int, turns: int, cost: float | None = None) -> SpendingEvent:
+    def set_spending(
+        self, input_: int, cached: int, output: int, turns: int, cost: float | None = None
+    ) -> SpendingEvent:
         """Keep what was spent so far; a cost that the agent does not tell is reckoned, where the price is known.
 
         What nobody can have spent is told as the most, or the least, that can be.

@@ -11,17 +11,17 @@ class MessageBuffer:
 
     def __init__(self) -> None:
         self.answer = ""
-        self._untold = ""
+        self._unsent = ""
 
     def add(self, text: str) -> None:
         self.answer = cut_answer(self.answer + text)
-        self._untold = cut_answer(self._untold + text)
+        self._unsent = cut_answer(self._unsent + text)
 
-    def anew(self) -> None:
+    def reset(self) -> None:
         """What follows is another answer."""
         self.answer = ""
 
-    def told(self) -> list[TextEvent]:
+    def take_unsent(self) -> list[TextEvent]:
         """The pieces so far, as one."""
-        untold, self._untold = self._untold, ""
+        untold, self._unsent = self._unsent, ""
         return [TextEvent(text=truncate_text(untold))] if untold.strip() else []

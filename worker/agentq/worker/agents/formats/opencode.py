@@ -65,13 +65,13 @@ class OpencodeReader(JsonLinesReader):
         self._cost = 0.0
         self._said = ""
 
-    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+    def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         began = []
         if session := get_text(event, "sessionID"):
             if self.facts.session != session:
                 began = [StartedEvent(session=session, model=self.facts.model)]
             self.facts.session = session
-        self.facts.told = True
+        self.facts.has_output = True
         return [*began, *self._event(kind, event, get_record(event, "part"))]
 
     def _event(self, kind: str, event: Record, part: Record) -> Iterable[AgentEvent]:
@@ -93,20 +93,20 @@ class OpencodeReader(JsonLinesReader):
     def read_error(self, line: str) -> Iterable[AgentEvent]:
         line = clean_line(line)
         if refused := _REFUSED_REQUEST.match(line):
-            self.facts.told = True
+            self.facts.has_output = True
             if not self.facts.concluded:
-                return self.asks_again(_ERROR_PREFIX.sub("", refused["error"].replace('\\"', '"'), count=1))
+                return self.on_refused_request(_ERROR_PREFIX.sub("", refused["error"].replace('\\"', '"'), count=1))
         elif not _LOG_LINE.match(line):
-            self.plain(line)
+            self.read_plain(line)
         return []
 
-    def plain(self, line: str) -> None:
-        if line.startswith(("Session not found", "Error: Session not found")) and not self.facts.told:
+    def read_plain(self, line: str) -> None:
+        if line.startswith(("Session not found", "Error: Session not found")) and not self.facts.has_output:
             self.facts.kind = _Kind.NO_SESSION
-        if "database is locked" in line and not self.facts.told:
+        if "database is locked" in line and not self.facts.has_output:
             # Several that start at once in a new home keep each other out; a moment later there is room.
             self.facts.kind = _Kind.THROTTLED
-        self.complained(line)
+        self.note_complaint(line)
 
     def _step(self) -> Iterator[AgentEvent]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = False, None, None, ""
@@ -122,8 +122,8 @@ class OpencodeReader(JsonLinesReader):
     def _tool(self, part: Record) -> Iterator[AgentEvent]:
         """A tool is told when it has ended."""
         id_, tool, state = get_text(part, "callID"), get_text(part, "tool"), get_record(part, "state")
-        called = self.calls(id_, tool, state.get("input"))
-        self.returned(id_)
+        called = self.start_tool(id_, tool, state.get("input"))
+        self.end_tool(id_)
         yield called
         if tool == "todowrite":
             yield build_plan_event(get_records(get_record(state, "input"), "todos"))
@@ -146,7 +146,7 @@ class OpencodeReader(JsonLinesReader):
         self._wrote += get_count(tokens, "output") + get_count(tokens, "reasoning")
         self._cost += max(0.0, get_number(part, "cost"))
         # A cost of nothing is what it says of a model that it has no price for.
-        yield self.spent(self._read, self._cached, self._wrote, self._turns, self._cost or None)
+        yield self.set_spending(self._read, self._cached, self._wrote, self._turns, self._cost or None)
         reason = get_text(part, "reason")
         if reason in ("tool-calls", "unknown", ""):
             return

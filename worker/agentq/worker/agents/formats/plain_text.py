@@ -23,7 +23,7 @@ class TextReader:
         line = clean_line(line).rstrip()
         if not line:
             return []
-        self.facts.told = True
+        self.facts.has_output = True
         self.facts.text = f"{self.facts.text}\n{line}".lstrip("\n")[-_KEPT_CHARACTERS:]
         return [TextEvent(text=truncate_text(line))]
 
@@ -32,5 +32,5 @@ class TextReader:
             self._complaint = cut_line(clean_line(line), 600)
         return []
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         self.facts.error = self.facts.error or self._complaint

@@ -186,7 +186,7 @@ class AgentCheck:
             list(reader.read(line))
         for line in error.splitlines():
             list(reader.read_error(line))
-        reader.ended()
+        reader.finish()
         end = AgentEnd(exit_code=exit_.code, signal=exit_.signal, now_ms=wall_ms())
         verdict = judge_end(reader.facts, end)
         if verdict.kind in (VerdictKind.OK, VerdictKind.OK_WITH_DENIALS):

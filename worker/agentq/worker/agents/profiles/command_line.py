@@ -42,12 +42,12 @@ class AgentLaunch:
     prompt: str
     turn: AgentTurnOptions = field(default_factory=AgentTurnOptions)
     account: str = billing.DEFAULT_ACCOUNT
-    how: ConversationMode = "begin"
+    mode: ConversationMode = "begin"
     session: str | None = None
     """The agent's own id of the conversation: what to go on with or from, or the one that we made for a new one."""
     model: str | None = None
     """Where the turn names none: the conversation's."""
-    left: AgentBudgets | None = None
+    remaining: AgentBudgets | None = None
     """What may still be spent; the turn's budgets, if nothing has been."""
     prompt_file: Path | None = None
     """Where a prompt that goes in a file is going to be."""
@@ -74,22 +74,22 @@ class AgentCommand:
     """What it is given beneath the run's own variables, and above what every run is passed."""
 
 
-def build_command(asked: AgentLaunch, inherited: Mapping[str, str] = os.environ) -> AgentCommand:
+def build_command(launch: AgentLaunch, inherited: Mapping[str, str] = os.environ) -> AgentCommand:
     """How to start it, with what a worker has in its environment."""
-    profile = asked.profile
-    prompt = _build_prompt_bytes(asked)
+    profile = launch.profile
+    prompt = _build_prompt_bytes(launch)
     program = find_executable(profile.command, inherited)
     if program is None:
-        raise Invalid(f"The agent {asked.agent} is not installed here: there is no {profile.command}.")
+        raise Invalid(f"The agent {launch.agent} is not installed here: there is no {profile.command}.")
     in_file = profile.prompt == "file"
-    if in_file and asked.prompt_file is None:
-        raise Invalid(f"The agent {asked.agent} reads its prompt from a file, and there is none.")
+    if in_file and launch.prompt_file is None:
+        raise Invalid(f"The agent {launch.agent} reads its prompt from a file, and there is none.")
     return AgentCommand(
-        argv=(program, *_build_arguments(asked)),
+        argv=(program, *_build_arguments(launch)),
         stdin=b"" if in_file else prompt,
         prompt_file=prompt if in_file else None,
-        system_file=_encode_text(asked.turn.system_prompt or "") if asked.gives_system_file else None,
-        env=_build_environment(asked, inherited, program),
+        system_file=_encode_text(launch.turn.system_prompt or "") if launch.gives_system_file else None,
+        env=_build_environment(launch, inherited, program),
     )
 
 
@@ -109,7 +109,7 @@ def _build_prompt_bytes(asked: AgentLaunch) -> bytes:
     most, prompt = asked.profile.prompt_characters, asked.prompt
     if not prompt.strip():
         raise Invalid("The prompt is empty; say what the agent is to do.")
-    if asked.turn.system_prompt and asked.how == "begin" and not asked.gives_system_file:
+    if asked.turn.system_prompt and asked.mode == "begin" and not asked.gives_system_file:
         prompt = f"{asked.turn.system_prompt}\n\n{prompt}"
     if most is not None and len(prompt) > most:
         raise Invalid(
@@ -126,7 +126,7 @@ def _encode_text(text: str) -> bytes:
 
 def _build_arguments(asked: AgentLaunch) -> list[str]:
     """In this order: what it always gets, model, system prompt, permissions, trust, budgets, conversation, prompt."""
-    profile, turn, left = asked.profile, asked.turn, asked.left or asked.turn.budgets
+    profile, turn, left = asked.profile, asked.turn, asked.remaining or asked.turn.budgets
     values = {"python": sys.executable}
     words = _build_opening(asked)
     model = asked.model if turn.model is None else turn.model
@@ -157,22 +157,22 @@ def _build_arguments(asked: AgentLaunch) -> list[str]:
 
 
 def _build_opening(asked: AgentLaunch) -> list[str]:
-    instead = {"begin": (), "resume": asked.profile.resume_command, "fork": asked.profile.fork_command}[asked.how]
+    instead = {"begin": (), "resume": asked.profile.resume_command, "fork": asked.profile.fork_command}[asked.mode]
     return list(instead or asked.profile.args)
 
 
 def _build_conversation(asked: AgentLaunch) -> list[str]:
     """What says whether it begins, or goes on."""
     profile = asked.profile
-    if asked.how == "begin":
+    if asked.mode == "begin":
         return list(profile.begin_args if asked.session is not None or not profile.takes_id else ())
     can, what = {
         "resume": (profile.resumes, "go on with a conversation"),
         "fork": (profile.forks, "go on from a conversation as another one"),
-    }[asked.how]
+    }[asked.mode]
     if not can:
         raise Invalid(f"The agent {asked.agent} cannot {what}.")
-    return list(profile.resume_args if asked.how == "resume" else profile.fork_args)
+    return list(profile.resume_args if asked.mode == "resume" else profile.fork_args)
 
 
 def _require_supported(words: tuple[str, ...], asked: AgentLaunch, what: str) -> tuple[str, ...]:

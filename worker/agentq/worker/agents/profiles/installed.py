@@ -19,7 +19,7 @@ class InstalledAgents:
     programs: Mapping[str, str]
 
     @classmethod
-    def found(cls, profiles: ProfileRegistry, environment: Mapping[str, str] = os.environ) -> InstalledAgents:
+    def detect(cls, profiles: ProfileRegistry, environment: Mapping[str, str] = os.environ) -> InstalledAgents:
         """Those of which every program is there that they need."""
         programs = {name: find_program(profiles.get(name), environment) for name in profiles.names()}
         return cls({name: program for name, program in programs.items() if program is not None})

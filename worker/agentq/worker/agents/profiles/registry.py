@@ -48,7 +48,7 @@ class ProfileRegistry:
     sources: Mapping[str, str]
 
     @classmethod
-    def found(cls, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> ProfileRegistry:
+    def load(cls, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> ProfileRegistry:
         """All that there are, for somebody who stands in a folder; or one sentence about what is wrong with one."""
         known = _load_built_in()
         for file in find_settings_files(environment, folder or Path.cwd()):

@@ -28,11 +28,11 @@ def parse_attempt_number(fence: str) -> int:
 class CallRunner:
     """Calls functions and says how that ended."""
 
-    def __init__(self, voice: ReplyWriter, interrupts: Interrupts, host: ChildHost) -> None:
-        self._voice = voice
+    def __init__(self, replies: ReplyWriter, interrupts: Interrupts, host: ChildHost) -> None:
+        self._replies = replies
         self._interrupts = interrupts
         self._host = host
-        self.grown = False
+        self.out_of_memory = False
         """Something ran out of memory in here."""
 
     def call(
@@ -42,7 +42,7 @@ class CallRunner:
         try:
             args, kwargs = function.arguments(text, run)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
-            self.say(run, fence, call_outcomes.encode_not_begun(error))
+            self.send_failure(run, fence, call_outcomes.encode_not_begun(error))
             return
         self.call_with(number, run, fence, function, args, kwargs, timeout_ms)
 
@@ -67,43 +67,43 @@ class CallRunner:
                 interrupts.executing = 0
         except BaseException as error:  # noqa: BLE001 - see above
             interrupts.executing = 0
-            self.say(run, fence, call_outcomes.encode_exception(error, timeout_ms))
+            self.send_failure(run, fence, call_outcomes.encode_exception(error, timeout_ms))
         else:
-            self.returned(run, fence, function, value)
+            self.send_result(run, fence, function, value)
         host.run = ""
 
-    def returned(self, run: str, fence: str, function: Function, value: Any) -> None:
+    def send_result(self, run: str, fence: str, function: Function, value: Any) -> None:
         try:
             result = function.result(value)
         except BaseException as error:  # noqa: BLE001 - see above
-            self.say(run, fence, call_outcomes.encode_invalid_result(error))
+            self.send_failure(run, fence, call_outcomes.encode_invalid_result(error))
             return
         if self._host.written:
             self._host.flush(run)
         if result == b"null":
-            self._voice.put(f'{run}\n{fence}\nok\n{{"class":"ok"}}\n'.encode())
+            self._replies.put(f'{run}\n{fence}\nok\n{{"class":"ok"}}\n'.encode())
         else:
-            self._voice.put(f'{run}\n{fence}\nok\n{{"class":"ok","result":{result.decode()}}}\n'.encode())
+            self._replies.put(f'{run}\n{fence}\nok\n{{"class":"ok","result":{result.decode()}}}\n'.encode())
 
-    def say(self, run: str, fence: str, verdict: call_outcomes.CallOutcome) -> None:
+    def send_failure(self, run: str, fence: str, outcome: call_outcomes.CallOutcome) -> None:
         """What it is that did not end well."""
         if self._host.written:
             self._host.flush(run)
-        self.grown = self.grown or verdict[0] == "oom"
-        self._voice.put(protocol.encode_record(run, fence, *verdict))
+        self.out_of_memory = self.out_of_memory or outcome[0] == "oom"
+        self._replies.put(protocol.encode_record(run, fence, *outcome))
 
 
 class AsyncCallRunner:
     """The asynchronous calls that are under way."""
 
-    def __init__(self, performing: CallRunner, host: ChildHost, rest: Callable[[], None]) -> None:
-        self._performing = performing
+    def __init__(self, calls: CallRunner, host: ChildHost, on_ended: Callable[[], None]) -> None:
+        self._calls = calls
         self._host = host
-        self._rest = rest
+        self._on_ended = on_ended
         """What to do after something has ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self.tasks: dict[int, asyncio.Task[Any]] = {}
-        self._why: dict[int, int] = {}
+        self._stop_reasons: dict[int, int] = {}
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -124,22 +124,22 @@ class AsyncCallRunner:
         self._host.fences[run] = fence
         context = copy_context()
         context.run(set_current_run, RunContext(run, parse_attempt_number(fence), self._host))
-        coroutine = self._struck(function.run(*args, **kwargs), number)
+        coroutine = self._interruptible(function.run(*args, **kwargs), number)
         task = self.loop.create_task(coroutine, name=run, context=context)
         self.tasks[number] = task
-        task.add_done_callback(lambda task: self._over(task, number, run, fence, function, timeout_ms))
+        task.add_done_callback(lambda task: self._on_task_done(task, number, run, fence, function, timeout_ms))
 
     def stop(self, number: int, why: int) -> None:
         """Raise an exception where a call awaits something."""
         task = self.tasks.get(number)
-        if task is not None and number not in self._why:
-            self._why[number] = why
+        if task is not None and number not in self._stop_reasons:
+            self._stop_reasons[number] = why
             if why == protocol.UNWANTED_STOP:
                 self._host.stopped.add(task.get_name())
             task.cancel()
 
     @types.coroutine
-    def _struck(self, coroutine: Coroutine[Any, Any, Any], number: int) -> Generator[Any, Any, Any]:
+    def _interruptible(self, coroutine: Coroutine[Any, Any, Any], number: int) -> Generator[Any, Any, Any]:
         """The coroutine, with a cancellation that comes from us made into the exception that says why."""
         error: BaseException | None = None
         while True:
@@ -152,23 +152,23 @@ class AsyncCallRunner:
                 yield awaited
             except asyncio.CancelledError as cancelled:
                 error = cancelled
-                if number in self._why:
-                    error = create_interrupt(self._why[number])
+                if number in self._stop_reasons:
+                    error = create_interrupt(self._stop_reasons[number])
                     self.tasks[number].uncancel()
             except BaseException as other:  # noqa: BLE001 - it is for the coroutine
                 error = other
 
-    def _over(
+    def _on_task_done(
         self, task: asyncio.Task[Any], number: int, run: str, fence: str, function: Function, timeout_ms: int | None
     ) -> None:
         del self.tasks[number]
-        self._why.pop(number, None)
+        self._stop_reasons.pop(number, None)
         self._host.stopped.discard(run)
         if task.cancelled():
-            self._performing.say(run, fence, call_outcomes.encode_exception(asyncio.CancelledError(), timeout_ms))
+            self._calls.send_failure(run, fence, call_outcomes.encode_exception(asyncio.CancelledError(), timeout_ms))
         elif (error := task.exception()) is not None:
-            self._performing.say(run, fence, call_outcomes.encode_exception(error, timeout_ms))
+            self._calls.send_failure(run, fence, call_outcomes.encode_exception(error, timeout_ms))
         else:
-            self._performing.returned(run, fence, function, task.result())
+            self._calls.send_result(run, fence, function, task.result())
         self._host.fences.pop(run, None)
-        self._rest()
+        self._on_ended()

@@ -27,17 +27,17 @@ def create_interrupt(why: int) -> BaseException:
 class Interrupts:
     """Lives in the main thread, where signals are handled."""
 
-    def __init__(self, board: SharedMemory) -> None:
-        self._numbers = board.numbers
+    def __init__(self, memory: SharedMemory) -> None:
+        self._numbers = memory.numbers
         self._main = threading.get_ident()
         self.executing = 0
         """The synchronous call whose function is executed now."""
-        self._struck = 0
+        self._interrupted = 0
         self._shields = 0
         self._due = False
         signal.signal(protocol.INTERRUPT_SIGNAL, self._handle)
 
-    def why(self, number: int) -> int:
+    def reason(self, number: int) -> int:
         """Why this call is to stop; 0 if it is not."""
         return self._numbers[INTERRUPT_REASON] if self._numbers[INTERRUPTED_CALL] == number else 0
 
@@ -58,9 +58,9 @@ class Interrupts:
     def _handle(self, *_: object) -> None:
         number = self.executing
         self._due = False
-        if number and self._struck != number and (why := self.why(number)):
+        if number and self._interrupted != number and (why := self.reason(number)):
             if self._shields:
                 self._due = True
                 return
-            self._struck = number
+            self._interrupted = number
             raise create_interrupt(why)

@@ -50,7 +50,7 @@ class ChildProgram:
     def __init__(
         self,
         end: socket.socket,
-        board: SharedMemory,
+        memory: SharedMemory,
         allowed: AllowedFunctions,
         *,
         async_calls: int,
@@ -58,63 +58,63 @@ class ChildProgram:
     ) -> None:
         self._socket = end
         self._allowed = allowed
-        self._numbers = board.numbers
+        self._numbers = memory.numbers
         self._async_calls = async_calls
         self._rss_bytes = rss_bytes
         self._frames = protocol.FrameDecoder(protocol.FRAME_HEADER)
         self._calls: deque[tuple[int, str, str, str, str]] = deque()
-        self._known: dict[str, Function] = {}
+        self._functions: dict[str, Function] = {}
         """Synchronous functions that have been called before, by path."""
-        self._told: dict[tuple[str, str], str] = {}
-        self._over = self._leaving = False
-        self._full = False
-        self._voice = ReplyWriter(end, board)
-        self._interrupts = Interrupts(board)
-        self._host = ChildHost(self._voice, self._interrupts, self._ask)
-        self._performing = CallRunner(self._voice, self._interrupts, self._host)
-        self._awaiting = AsyncCallRunner(self._performing, self._host, self._ended_beside)
-        self._listens = False
-        self._tracing = CallTracing.found()
+        self._resumptions: dict[tuple[str, str], str] = {}
+        self._closed = self._leaving = False
+        self._reported_full = False
+        self._replies = ReplyWriter(end, memory)
+        self._interrupts = Interrupts(memory)
+        self._host = ChildHost(self._replies, self._interrupts, self._receive)
+        self._sync_runner = CallRunner(self._replies, self._interrupts, self._host)
+        self._async_runner = AsyncCallRunner(self._sync_runner, self._host, self._on_async_ended)
+        self._reader_added = False
+        self._tracing = CallTracing.from_environment()
         replace_streams(self._host)
 
     def work(self) -> None:
         """Until the worker is gone, or says so."""
-        while not self._over and not (self._leaving and not self._calls and not self._awaiting.tasks):
-            self._begin_all()
+        while not self._closed and not (self._leaving and not self._calls and not self._async_runner.tasks):
+            self._start_calls()
             # Before the bell: when an outcome is heard, it is known whether more may come here.
-            self._look_at_size()
-            self._voice.ring()
-            if self._awaiting.tasks:
-                self._turn()
+            self._check_size()
+            self._replies.notify()
+            if self._async_runner.tasks:
+                self._run_loop()
             else:
-                self._hear(block=True)
+                self._read(block=True)
 
-    def tell_the_rest(self) -> None:
+    def flush(self) -> None:
         """Send the last traces."""
         self._tracing.flush()
 
-    def _begin_all(self) -> None:
-        calls, numbers, known, call = self._calls, self._numbers, self._known, self._performing.call
-        tasks, left = self._awaiting.tasks, NOTIFY_EVERY
+    def _start_calls(self) -> None:
+        calls, numbers, known, call = self._calls, self._numbers, self._functions, self._sync_runner.call
+        tasks, left = self._async_runner.tasks, NOTIFY_EVERY
         while calls and (not tasks or len(tasks) < self._async_calls):
             number, run, fence, lane, spec = calls.popleft()
             numbers[CURRENT_CALL] = number
             if numbers[WITHDRAWN_FROM] <= number < numbers[WITHDRAWN_TO]:
-                self._voice.put(protocol.encode_record(run, fence, protocol.REFUSED, str(number)))
+                self._replies.put(protocol.encode_record(run, fence, protocol.REFUSED, str(number)))
                 continue
             at = spec.find("[")
             function = known.get(spec[:at]) if spec[-1] == "]" else None
             if function is None:
-                self._begin(number, run, fence, lane, spec)
+                self._start_call(number, run, fence, lane, spec)
             else:
                 call(number, run, fence, function, spec[at:])
             left -= 1
             if not left:
                 left = NOTIFY_EVERY
-                self._look_at_size()
-                self._voice.ring()
+                self._check_size()
+                self._replies.notify()
 
-    def _begin(self, number: int, run: str, fence: str, lane: str, spec: str) -> None:
+    def _start_call(self, number: int, run: str, fence: str, lane: str, spec: str) -> None:
         """A call that is not one more of a synchronous function that we know, with positions alone."""
         timeout_ms = traceparent = None
         try:
@@ -126,7 +126,7 @@ class ChildProgram:
                 args, kwargs = function.arguments_of(whole.args, whole.kwargs, run)
                 if timeout_ms or whole.silence_timeout_ms:
                     times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
-                    self._voice.say(protocol.encode_record(run, fence, protocol.TIMED, times))
+                    self._replies.send(protocol.encode_record(run, fence, protocol.TIMED, times))
             else:
                 spec, traced = split_traceparent(spec)
                 traceparent = traced.get("traceparent")
@@ -134,70 +134,72 @@ class ChildProgram:
                 function = self._allowed.load(spec[:at], lane)
                 args, kwargs = function.arguments(spec[at:], run)
                 if not function.is_async and not self._tracing.is_on and is_cacheable(function.path):
-                    self._known[spec[:at]] = function
+                    self._functions[spec[:at]] = function
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
-            self._performing.say(run, fence, call_outcomes.encode_not_begun(error))
+            self._sync_runner.send_failure(run, fence, call_outcomes.encode_not_begun(error))
             return
-        function = self._tracing.around(function, run, lane, traceparent)
+        function = self._tracing.wrap(function, run, lane, traceparent)
         if function.is_async:
-            self._voice.put(protocol.encode_record(run, fence, protocol.ASYNC, function.path))
-            self._awaiting.begin(number, run, fence, function, args, kwargs, timeout_ms)
+            self._replies.put(protocol.encode_record(run, fence, protocol.ASYNC, function.path))
+            self._async_runner.begin(number, run, fence, function, args, kwargs, timeout_ms)
         else:
-            self._performing.call_with(number, run, fence, function, args, kwargs, timeout_ms)
+            self._sync_runner.call_with(number, run, fence, function, args, kwargs, timeout_ms)
 
     # ---- waiting
 
-    def _turn(self) -> None:
+    def _run_loop(self) -> None:
         """Let what is awaited go on, until there is something to begin or nothing left to await."""
-        loop = self._awaiting.loop
-        if not self._listens:
-            loop.add_reader(self._socket, self._hear_beside)
-            self._listens = True
+        loop = self._async_runner.loop
+        if not self._reader_added:
+            loop.add_reader(self._socket, self._read_in_loop)
+            self._reader_added = True
         loop.run_forever()
 
-    def _hear_beside(self) -> None:
-        self._hear(block=False)
-        if self._over or (self._calls and len(self._awaiting.tasks) < self._async_calls):
-            self._awaiting.loop.stop()
+    def _read_in_loop(self) -> None:
+        self._read(block=False)
+        if self._closed or (self._calls and len(self._async_runner.tasks) < self._async_calls):
+            self._async_runner.loop.stop()
 
-    def _ended_beside(self) -> None:
+    def _on_async_ended(self) -> None:
         """Something awaited has ended: leave the loop, to say so with all that has ended by then."""
-        self._awaiting.loop.stop()
+        self._async_runner.loop.stop()
 
-    def _hear(self, *, block: bool) -> None:
+    def _read(self, *, block: bool) -> None:
         try:
             piece = self._socket.recv(READ_BYTES, 0 if block else socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         if not piece:
-            self._over = True
-        for _, body in self._frames.fed(piece):
-            self._obey(body.decode().split("\n"))
+            self._closed = True
+        for _, body in self._frames.decode(piece):
+            self._handle_frame(body.decode().split("\n"))
 
-    def _obey(self, lines: list[str]) -> None:
+    def _handle_frame(self, lines: list[str]) -> None:
         what = lines[0]
         if what == protocol.CALLS:
             self._calls.extend(zip(count(int(lines[1])), *(lines[at::4] for at in range(2, 6)), strict=False))
         elif what == protocol.STOP:
-            self._awaiting.stop(int(lines[1]), int(lines[2]))
+            self._async_runner.stop(int(lines[1]), int(lines[2]))
         elif what == protocol.ANSWER:
-            self._told[lines[1], lines[2]] = lines[3]
+            self._resumptions[lines[1], lines[2]] = lines[3]
         elif what == protocol.LEAVE:
             self._leaving = True
 
-    def _ask(self, run: str, fence: str) -> str:
+    def _receive(self, run: str, fence: str) -> str:
         """What the worker answers; whatever else it says meanwhile is kept for later."""
-        self._voice.say(protocol.encode_record(run, fence, protocol.RECEIVE, ""))
-        while (run, fence) not in self._told and not self._over:
-            self._hear(block=True)
-        return self._told.pop((run, fence), "null")
+        self._replies.send(protocol.encode_record(run, fence, protocol.RECEIVE, ""))
+        while (run, fence) not in self._resumptions and not self._closed:
+            self._read(block=True)
+        return self._resumptions.pop((run, fence), "null")
 
     # ---- its size
 
-    def _look_at_size(self) -> None:
-        if not self._full and (self._performing.grown or (self._rss_bytes and _read_rss_bytes() > self._rss_bytes)):
-            self._full = True
-            self._voice.say(protocol.encode_record("", "", protocol.FULL, ""))
+    def _check_size(self) -> None:
+        if not self._reported_full and (
+            self._sync_runner.out_of_memory or (self._rss_bytes and _read_rss_bytes() > self._rss_bytes)
+        ):
+            self._reported_full = True
+            self._replies.send(protocol.encode_record("", "", protocol.FULL, ""))
 
 
 def _read_rss_bytes() -> int:
@@ -221,10 +223,10 @@ def _apply_limits(caps: dict[str, int]) -> None:
         os.umask(caps["umask"])
 
 
-def _die_with_parent(keeper: int) -> None:
+def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != keeper:
+    if os.getppid() != parent:
         os._exit(1)
 
 
@@ -236,27 +238,27 @@ def _read_url(end: int) -> str:
         return pipe.read()
 
 
-def run_child(told: dict[str, Any]) -> None:
+def run_child(launch: dict[str, Any]) -> None:
     """Be a child of the worker that says this."""
     hide_environment()
-    _die_with_parent(told["keeper"])
+    _die_with_parent(launch["keeper"])
     faulthandler.enable()
-    settings.worker_url = _read_url(told["url"])
-    for end in (told["socket"], told["board"]):
+    settings.worker_url = _read_url(launch["url"])
+    for end in (launch["socket"], launch["board"]):
         os.set_inheritable(end, False)
-    board = SharedMemory(told["board"])
-    os.close(told["board"])
-    inside = ChildProgram(
-        socket.socket(fileno=told["socket"]),
-        board,
-        AllowedFunctions(told["functions"]),
-        async_calls=told["async_calls"],
-        rss_bytes=told["rss_bytes"],
+    memory = SharedMemory(launch["board"])
+    os.close(launch["board"])
+    program = ChildProgram(
+        socket.socket(fileno=launch["socket"]),
+        memory,
+        AllowedFunctions(launch["functions"]),
+        async_calls=launch["async_calls"],
+        rss_bytes=launch["rss_bytes"],
     )
-    _apply_limits(told["caps"])
+    _apply_limits(launch["caps"])
     with suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone
-        inside.work()
-    inside.tell_the_rest()
+        program.work()
+    program.flush()
 
 
 if __name__ == "__main__":

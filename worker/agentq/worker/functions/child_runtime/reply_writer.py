@@ -16,28 +16,28 @@ from agentq.worker.functions.shared_memory import RING_HEAD, SharedMemory
 class ReplyWriter:
     """The child's mouth. Any of its threads may use it."""
 
-    def __init__(self, end: socket.socket, board: SharedMemory) -> None:
+    def __init__(self, end: socket.socket, memory: SharedMemory) -> None:
         self._socket = end
-        self._board = board
+        self._memory = memory
         self._lock = threading.Lock()
-        self._rung = 0
+        self._notified_head = 0
 
     def put(self, record: bytes) -> None:
         """Say something, to be heard soon."""
         with self._lock:
-            if not self._board.put(record):
+            if not self._memory.put(record):
                 # Where the ring is full, the socket makes us wait for the worker.
-                self._rung = self._board.numbers[RING_HEAD]
-                self._socket.sendall(protocol.RECORD_HEADER.pack(self._rung, len(record)) + record)
+                self._notified_head = self._memory.numbers[RING_HEAD]
+                self._socket.sendall(protocol.RECORD_HEADER.pack(self._notified_head, len(record)) + record)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have the worker hear now what was said."""
         with self._lock:
-            head = self._board.numbers[RING_HEAD]
-            if head != self._rung:
-                self._rung = head
+            head = self._memory.numbers[RING_HEAD]
+            if head != self._notified_head:
+                self._notified_head = head
                 self._socket.sendall(protocol.RECORD_HEADER.pack(head, 0))
 
-    def say(self, record: bytes) -> None:
+    def send(self, record: bytes) -> None:
         self.put(record)
-        self.ring()
+        self.notify()

@@ -26,8 +26,8 @@ from agentq.worker.functions.child_runtime.reply_writer import ReplyWriter
 class ChildHost:
     """The child, as `Host` of the runs in it."""
 
-    def __init__(self, voice: ReplyWriter, interrupts: Interrupts, ask: Callable[[str, str], str]) -> None:
-        self._voice = voice
+    def __init__(self, replies: ReplyWriter, interrupts: Interrupts, ask: Callable[[str, str], str]) -> None:
+        self._replies = replies
         self._interrupts = interrupts
         self._ask = ask
         self.run = self.fence = ""
@@ -44,7 +44,7 @@ class ChildHost:
     # ---- for the SDK
 
     def report(self, run_id: str, progress: dict[str, Any]) -> None:
-        self._say(run_id, protocol.PROGRESS, to_json(progress).decode())
+        self._send(run_id, protocol.PROGRESS, to_json(progress).decode())
 
     def log(self, run_id: str, text: str) -> None:
         self.write(run_id, "out", text)
@@ -52,15 +52,15 @@ class ChildHost:
     def is_cancelled(self, run_id: str) -> bool:
         if run_id in self.stopped:
             return True
-        return run_id == self.run and self._interrupts.why(self._interrupts.executing) == protocol.UNWANTED_STOP
+        return run_id == self.run and self._interrupts.reason(self._interrupts.executing) == protocol.UNWANTED_STOP
 
     def received(self, run_id: str) -> Resumption | None:
         fence = self.fence_of(run_id)
         if not fence or fence.startswith("1-"):
             return None
         with self._interrupts.shield():
-            told = json.loads(self._ask(run_id, fence))
-        return None if told is None else Resumption.model_validate(told)
+            resumption = json.loads(self._ask(run_id, fence))
+        return None if resumption is None else Resumption.model_validate(resumption)
 
     # ---- what it prints
 
@@ -75,24 +75,24 @@ class ChildHost:
             self.unfinished[key] = rest
             self.written = True
         if whole or newline:
-            self._say(run_id, protocol.LOG, json.dumps([stream, whole + newline]))
+            self._send(run_id, protocol.LOG, json.dumps([stream, whole + newline]))
 
     def flush(self, run_id: str) -> None:
         """Its last line has no end."""
         for stream in ("out", "err"):
             rest = self.unfinished.pop((run_id, stream), "")
             if rest:
-                self._say(run_id, protocol.LOG, json.dumps([stream, rest]))
+                self._send(run_id, protocol.LOG, json.dumps([stream, rest]))
         self.written = bool(self.unfinished)
 
     def fence_of(self, run_id: str) -> str:
         return self.fence if run_id == self.run else self.fences.get(run_id, "")
 
-    def _say(self, run_id: str, what: str, text: str) -> None:
+    def _send(self, run_id: str, what: str, text: str) -> None:
         fence = self.fence_of(run_id)
         if fence:
             with self._interrupts.shield():
-                self._voice.say(protocol.encode_record(run_id, fence, what, text))
+                self._replies.send(protocol.encode_record(run_id, fence, what, text))
 
 
 class RunTextStream(io.TextIOBase):

@@ -43,9 +43,9 @@ class AdoptingWorker(WorkerProcess):
     ) -> None:
         super().__init__(RedisWorkerBackend(settings), options, home, reload)
         self.bridge = QueueBridge(
-            self.queue.store, settings, self.id, self.hands, adopted.queues, adopted.serializer, self._bridge_failed
+            self.queue.store, settings, self.id, self.slots, adopted.queues, adopted.serializer, self._bridge_failed
         )
-        self.hands.on_take(self.bridge.taken)
+        self.slots.on_take(self.bridge.on_take)
         self._was_quiet = False
 
     async def run(self) -> int:
@@ -67,15 +67,15 @@ class AdoptingWorker(WorkerProcess):
         await asyncio.to_thread(self.bridge.drain)
         await super()._drain()
 
-    def _nothing_claimed(self) -> None:
+    def _on_nothing_claimed(self) -> None:
         """A burst is over when RQ's lists were empty before the lanes were: a job may move from one to the other."""
         if not self.options.burst:
             return
-        was_quiet, self._was_quiet = self._was_quiet, self.hands.empty() and self.bridge.empty()
+        was_quiet, self._was_quiet = self._was_quiet, self.slots.is_empty() and self.bridge.is_empty()
         if was_quiet and self._was_quiet:
-            super()._nothing_claimed()
+            super()._on_nothing_claimed()
         elif self._was_quiet:
-            self.claims.look_again()
+            self.claims.claim_again()
 
     def _bridge_failed(self, fault: AgentqError) -> None:
         self._on_loop(self._fail)(fault)

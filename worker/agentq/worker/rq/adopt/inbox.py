@@ -27,51 +27,51 @@ class RqInbox:
     """Keeps the lane of one queue filled while there is anything in RQ's list."""
 
     def __init__(
-        self, lanes: RqLanes, room: Callable[[], int], failed: Callable[[AgentqError], None] = lambda _: None
+        self, lanes: RqLanes, room: Callable[[], int], on_failure: Callable[[AgentqError], None] = lambda _: None
     ) -> None:
         self.lanes = lanes
         self.room = room
         """How many jobs may wait in the lane; none while this worker would leave them there."""
-        self._failed = failed
+        self._on_failure = on_failure
         self._reader = lanes.store.connection.another()
         self._closed = threading.Event()
-        self._beginning = threading.Lock()
+        self._start_lock = threading.Lock()
         """An order to end may come while the worker still begins."""
-        self._look = threading.Event()
-        self._thread = WorkerThread(self._run, f"agentq-rq-{lanes.rq_queue}", self._failed)
+        self._wake = threading.Event()
+        self._thread = WorkerThread(self._run, f"agentq-rq-{lanes.rq_queue}", self._on_failure)
 
     def start(self) -> None:
-        with self._beginning:
+        with self._start_lock:
             if not self._closed.is_set():
                 self._thread.start()
 
     def close(self) -> None:
         """Take nothing more, and return when nothing more can come."""
-        with self._beginning:
+        with self._start_lock:
             if self._closed.is_set():
                 return
             self._closed.set()
-        self._look.set()
+        self._wake.set()
         self._reader.unblock()
         if self._thread.ident is not None:
             self._thread.join()
         self._reader.close()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """There may be room: a job was claimed or has ended."""
-        self._look.set()
+        self._wake.set()
 
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                self._round()
+                self._take_in()
             except (Unreachable, TryLater):
                 self._pause(random.uniform(RETRY_MS / 10, RETRY_MS))
             except AgentqError as error:
-                self._failed(error)
+                self._on_failure(error)
                 return
 
-    def _round(self) -> None:
+    def _take_in(self) -> None:
         room = self.room()
         if room <= 0:
             self._pause(FULL_WAIT_MS)
@@ -84,6 +84,6 @@ class RqInbox:
             self._reader.block("BLMOVE", source, arrived, "LEFT", "RIGHT", BLOCK_S, timeout_ms=BLOCK_S * 1000)
 
     def _pause(self, pause_ms: float) -> None:
-        self._look.wait(pause_ms / 1000)
+        self._wake.wait(pause_ms / 1000)
         if not self._closed.is_set():
-            self._look.clear()
+            self._wake.clear()

@@ -46,42 +46,42 @@ class QueueBridge:
         store: NamespaceStore,
         settings: Settings,
         worker: str,
-        hands: WorkerSlots,
+        slots: WorkerSlots,
         queues: Sequence[str],
         serializer: str,
         failed: Callable[[AgentqError], None],
     ) -> None:
         check_address(settings.url)
         self.store = store
-        self._hands = hands
+        self._slots = slots
         self.lanes = [RqLanes(self.store, name, serializer) for name in queues]
         client = create_client(settings.url)
         self.inboxes = [
-            RqInbox(lanes, lambda: JOBS_PER_SLOT * hands.slots - self._jobs_in_hand(), failed) for lanes in self.lanes
+            RqInbox(lanes, lambda: JOBS_PER_SLOT * slots.slots - self._jobs_in_hand(), failed) for lanes in self.lanes
         ]
-        self.presence = RqRegistration(client, worker, queues, self._jobs_in_hand, self._stop_job, failed)
-        self.scheduling = RqJobScheduler(client, queues)
+        self.registration = RqRegistration(client, worker, queues, self._jobs_in_hand, self._stop_job, failed)
+        self.job_scheduler = RqJobScheduler(client, queues)
         self._tick_ms = settings.tick_ms
         self._hurry_until_ms = 0
         self._started = False
         self._closed = threading.Event()
         self._woken = threading.Event()
-        self._thread = WorkerThread(self._attend, "agentq-rq", failed)
+        self._thread = WorkerThread(self._run, "agentq-rq", failed)
 
     def start(self) -> None:
-        self.presence.start()
+        self.registration.start()
         self._started = True
         for inbox in self.inboxes:
             inbox.start()
         self._thread.start()
 
-    def taken(self) -> None:
+    def on_take(self) -> None:
         """The worker has claimed something: there is room for more."""
-        self.presence.may_have_changed()
+        self.registration.may_have_changed()
         for inbox in self.inboxes:
-            inbox.look()
+            inbox.wake()
 
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         return not any(lanes.left() for lanes in self.lanes)
 
     def drain(self) -> None:
@@ -101,22 +101,22 @@ class QueueBridge:
             self._thread.join()
         with suppress(RedisError):
             # What cannot be told expires by itself.
-            self.scheduling.close()
-            self.presence.close()
+            self.job_scheduler.close()
+            self.registration.close()
 
     def _jobs_in_hand(self) -> int:
-        return sum(is_rq_queue(claim.lane) for claim in self._hands.held())
+        return sum(is_rq_queue(claim.lane) for claim in self._slots.held())
 
-    def _attend(self) -> None:
+    def _run(self) -> None:
         beat_at = close_at = tidy_at = 0
         while not self._closed.is_set():
             now_ms = monotonic_ms()
             try:
-                self.scheduling.look()
-                self.presence.look()
+                self.job_scheduler.look()
+                self.registration.update_state()
                 if now_ms >= beat_at:
                     beat_at = now_ms + HEARTBEAT_S * 1000
-                    self.presence.beat()
+                    self.registration.beat()
                 if now_ms >= close_at or now_ms < self._hurry_until_ms:
                     close_at = now_ms + self._tick_ms
                     for lanes in self.lanes:

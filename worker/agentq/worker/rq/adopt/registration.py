@@ -52,7 +52,7 @@ class RqRegistration:
         # Whoever sees the worker can send to it.
         self._channel.subscribe(self.worker.pubsub_channel_name)
         self.worker.register_birth()
-        self.look()
+        self.update_state()
         self._thread.start()
 
     def beat(self) -> None:
@@ -64,13 +64,13 @@ class RqRegistration:
             self._state = ""
         worker.connection.hset(worker.key, "last_heartbeat", utcformat(now()))
         worker.connection.expire(worker.key, WORKER_TTL_S)
-        self.look()
+        self.update_state()
 
     def may_have_changed(self) -> None:
         """A job was begun, and whoever executes it may have said that the worker is busy."""
         self._state = ""
 
-    def look(self) -> None:
+    def update_state(self) -> None:
         """Say whether it is busy. Those who execute jobs say that they begin; that the last one ended is seen here."""
         busy = WorkerStatus.BUSY if self._busy() else WorkerStatus.IDLE
         if busy != self._state:

@@ -77,4 +77,11 @@ def unhide_changes(git: Git, marks: dict[str, bytes]) -> None:
     back = [path for path in skipped if not sparse or os.path.lexists(git.folder / path)]
     for option, paths in (("--no-assume-unchanged", unseen), ("--no-skip-worktree", back)):
         if paths:
-            git("update-index", option, "-z", "--stdin", input="".join(f"{path}\0" for path in paths), patient=True)
+            git(
+                "update-index",
+                option,
+                "-z",
+                "--stdin",
+                input="".join(f"{path}\0" for path in paths),
+                wait_for_locks=True,
+            )

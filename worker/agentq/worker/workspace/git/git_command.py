@@ -49,9 +49,9 @@ _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 class GitFailed(AgentqError):
     """Git could not do it."""
 
-    def __init__(self, message: str, said: str = "", code: int | None = None) -> None:
+    def __init__(self, message: str, stderr: str = "", code: int | None = None) -> None:
         super().__init__(message)
-        self.said = said
+        self.stderr = stderr
         """All that git wrote of it."""
         self.code = code
 
@@ -66,36 +66,36 @@ class GitCancellation:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._pulled = threading.Event()
+        self._cancelled = threading.Event()
 
     @property
-    def pulled(self) -> bool:
-        return self._pulled.is_set()
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
 
-    def pull(self) -> None:
+    def cancel(self) -> None:
         """End what runs, and refuse what would come."""
         with self._lock:
-            self._pulled.set()
+            self._cancelled.set()
             for one in self._running:
                 _signal_group(one, signal.SIGTERM)
 
-    def take(self, one: subprocess.Popen[bytes]) -> None:
+    def add(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
-            self._running.add(one)
-            if self.pulled:
-                _signal_group(one, signal.SIGTERM)
+            self._running.add(process)
+            if self.is_cancelled:
+                _signal_group(process, signal.SIGTERM)
 
-    def drop(self, one: subprocess.Popen[bytes]) -> None:
+    def remove(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
-            self._running.discard(one)
+            self._running.discard(process)
 
     def pause(self, seconds: float) -> None:
         """Wait a moment, or until it is pulled."""
-        self._pulled.wait(seconds)
+        self._cancelled.wait(seconds)
         self.check()
 
     def check(self) -> None:
-        if self.pulled:
+        if self.is_cancelled:
             raise GitCancelled("Git was stopped.")
 
 
@@ -107,37 +107,43 @@ class Git:
     git_dir: Path | None = None
     """Where it is said, and what stands in the folder is not believed."""
     work_tree: Path | None = None
-    precautions: SafeGitConfig = field(default_factory=SafeGitConfig)
+    safe_config: SafeGitConfig = field(default_factory=SafeGitConfig)
     marks: Mapping[str, str] = field(default_factory=dict)
     """Variables by which its processes are known as those of a run."""
-    leash: GitCancellation = field(default_factory=GitCancellation)
-    held: tuple[int, ...] = ()
+    cancellation: GitCancellation = field(default_factory=GitCancellation)
+    held_fds: tuple[int, ...] = ()
     """Descriptors that it keeps open: locks that are not to be free before it has ended."""
 
-    def within(self, folder: Path, git_dir: Path | None = None) -> Self:
+    def in_folder(self, folder: Path, git_dir: Path | None = None) -> Self:
         """The same in another folder: with its git directory said, a working tree of that."""
         return replace(self, folder=folder, git_dir=git_dir, work_tree=folder if git_dir else None)
 
     def holding(self, *descriptors: int) -> Self:
         """The same, each command of which keeps these open until it has ended."""
-        return replace(self, held=(*self.held, *descriptors))
+        return replace(self, held_fds=(*self.held_fds, *descriptors))
 
     def __call__(
         self,
         *words: str,
-        also: Sequence[int] = (),
+        ok_codes: Sequence[int] = (),
         input: str | bytes = "",  # noqa: A002 - as subprocess calls it
         settings: Mapping[str, str] = _NO_SETTINGS,
         identity: Mapping[str, str] = _NO_SETTINGS,
-        far: bool = False,
-        patient: bool = False,
+        remote: bool = False,
+        wait_for_locks: bool = False,
     ) -> str:
         """What it prints. An exit code but 0 and those in `also` raises `GitFailed`; `patient` waits for locks."""
-        also = tuple(also)
-        printed = self.bytes(
-            *words, also=also, input=input, settings=settings, identity=identity, far=far, patient=patient
+        ok_codes = tuple(ok_codes)
+        output = self.bytes(
+            *words,
+            ok_codes=ok_codes,
+            input=input,
+            settings=settings,
+            identity=identity,
+            remote=remote,
+            wait_for_locks=wait_for_locks,
         )
-        return os.fsdecode(printed)
+        return os.fsdecode(output)
 
     def answers(self, *words: str) -> str | None:
         """What it prints, without the end of the line; None where it says no."""
@@ -152,13 +158,13 @@ class Git:
 
     def locate(self) -> GitPlace:
         """The repository that its folder is in; raises `Invalid` where that is in none."""
-        place = self.precautions.locate(self.folder, self.git_dir, self.work_tree)
+        place = self.safe_config.locate(self.folder, self.git_dir, self.work_tree)
         if place is not None:
             return place
         try:
             self("rev-parse")
         except GitFailed as failed:
-            if "not a git repository" not in failed.said:
+            if "not a git repository" not in failed.stderr:
                 raise
         raise Invalid(f"{self.folder} is not in a git repository; begin one with `git init`, or name another.")
 
@@ -181,12 +187,12 @@ class Git:
                 f"{hide_credentials(expected or '')} before the run "
                 "began, so nothing was pushed; set it right and retry."
             )
-        near = (
+        receive_pack = (
             [LOCAL_RECEIVE_PACK]
-            if not self.precautions.trust and any(map(is_local_address, addresses.splitlines()))
+            if not self.safe_config.trust and any(map(is_local_address, addresses.splitlines()))
             else []
         )
-        self("push", "-q", "--no-verify", *near, *options, remote, refspec, far=True)
+        self("push", "-q", "--no-verify", *receive_pack, *options, remote, refspec, remote=True)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether a commit is in the history of another, or is that one."""
@@ -201,27 +207,27 @@ class Git:
         return True
 
     def _once(
-        self, words: Sequence[str], also: Sequence[int], given: bytes, variables: Mapping[str, str], limit_ms: int
+        self, words: Sequence[str], ok_codes: Sequence[int], stdin: bytes, variables: Mapping[str, str], limit_ms: int
     ) -> bytes:
-        self.leash.check()
+        self.cancellation.check()
         self.version()
-        place = self.precautions.place(words, self.folder, self.git_dir, self.work_tree)
-        asked = self.precautions.words(words) if place.found else ["rev-parse", "--git-dir"]
-        argv = ["git", *place.options, *asked]
-        code, printed, said = self._run(argv, given, {**variables, **place.variables}, limit_ms, words[0])
+        place = self.safe_config.place(words, self.folder, self.git_dir, self.work_tree)
+        command = self.safe_config.words(words) if place.found else ["rev-parse", "--git-dir"]
+        argv = ["git", *place.options, *command]
+        code, stdout, stderr = self._run(argv, stdin, {**variables, **place.variables}, limit_ms, words[0])
         if not place.found and not code:
             raise GitFailed(f"git {words[0]} failed: the repository of {self.folder} was changed meanwhile.")
-        if code and code not in also:
-            self.leash.check()
-            text = hide_credentials(said.decode("utf-8", "replace"))
+        if code and code not in ok_codes:
+            self.cancellation.check()
+            text = hide_credentials(stderr.decode("utf-8", "replace"))
             raise GitFailed(f"git {words[0]} failed: {_format_error(text, code)}", text, code)
-        return printed
+        return stdout
 
-    def _variables(self, *, far: bool) -> dict[str, str]:
-        return {**build_command_environment(os.environ, far=far, trust=self.precautions.trust), **self.marks}
+    def _variables(self, *, remote: bool) -> dict[str, str]:
+        return {**build_command_environment(os.environ, remote=remote, trust=self.safe_config.trust), **self.marks}
 
     def _run(
-        self, argv: Sequence[str], given: bytes, variables: Mapping[str, str], limit_ms: int, verb: str
+        self, argv: Sequence[str], stdin: bytes, variables: Mapping[str, str], limit_ms: int, verb: str
     ) -> tuple[int, bytes, bytes]:
         try:
             # In our session, where nothing that a run started ever gets, so that nobody takes its exit code from us.
@@ -229,47 +235,47 @@ class Git:
                 argv,
                 cwd=self.folder,
                 env=variables,
-                stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 process_group=0,
-                pass_fds=self.held,
+                pass_fds=self.held_fds,
             )
         except OSError as error:
             raise GitFailed(f"Git cannot be started in {self.folder}: {error.strerror}.") from error
-        self.leash.take(popen)
+        self.cancellation.add(popen)
         try:
-            printed, said = popen.communicate(given if given else None, limit_ms / 1000)
+            stdout, stderr = popen.communicate(stdin if stdin else None, limit_ms / 1000)
         except subprocess.TimeoutExpired:
             raise GitFailed(f"git {verb} took longer than {limit_ms // 1000} s, and was ended.") from None
         finally:
-            self.leash.drop(popen)
+            self.cancellation.remove(popen)
             _end_process(popen)
-        return popen.returncode, printed, said
+        return popen.returncode, stdout, stderr
 
     def bytes(
         self,
         *words: str,
-        also: Sequence[int] = (),
+        ok_codes: Sequence[int] = (),
         input: str | bytes = "",  # noqa: A002
         settings: Mapping[str, str] = _NO_SETTINGS,
         identity: Mapping[str, str] = _NO_SETTINGS,
-        far: bool = False,
-        patient: bool = False,
+        remote: bool = False,
+        wait_for_locks: bool = False,
     ) -> bytes:
         """The same, as it is."""
-        given = os.fsencode(input) if isinstance(input, str) else input
-        variables = {**self._variables(far=far), **settings, **identity}
+        stdin = os.fsencode(input) if isinstance(input, str) else input
+        variables = {**self._variables(remote=remote), **settings, **identity}
         deadline_ms = monotonic_ms() + LOCK_WAIT_MS
         while True:
             try:
-                return self._once(words, also, given, variables, REMOTE_TIMEOUT_MS if far else LOCAL_TIMEOUT_MS)
+                return self._once(words, ok_codes, stdin, variables, REMOTE_TIMEOUT_MS if remote else LOCAL_TIMEOUT_MS)
             except GitFailed as failed:
-                passing = (*_TRANSIENT_ERRORS, *_LOCK_ERRORS) if patient else _TRANSIENT_ERRORS
-                if not any(word in failed.said for word in passing) or monotonic_ms() >= deadline_ms:
+                transient = (*_TRANSIENT_ERRORS, *_LOCK_ERRORS) if wait_for_locks else _TRANSIENT_ERRORS
+                if not any(word in failed.stderr for word in transient) or monotonic_ms() >= deadline_ms:
                     raise
-                remove_stale_locks(failed.said, self.folder, self.git_dir)
-            self.leash.pause(RETRY_PAUSE_S)
+                remove_stale_locks(failed.stderr, self.folder, self.git_dir)
+            self.cancellation.pause(RETRY_PAUSE_S)
 
 
 def is_local_address(address: str) -> bool:
@@ -298,9 +304,11 @@ def _signal_group(popen: subprocess.Popen[bytes], number: signal.Signals) -> Non
         os.killpg(popen.pid, number)
 
 
-def _format_error(said: str, code: int) -> str:
+def _format_error(stderr: str, code: int) -> str:
     """The line that says most: the last that is marked as a fault, or the last."""
-    lines = [line.strip() for line in sanitize_text(said).splitlines() if line.strip() and not line.startswith("hint:")]
+    lines = [
+        line.strip() for line in sanitize_text(stderr).splitlines() if line.strip() and not line.startswith("hint:")
+    ]
     faults = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
     if not faults:
         return f"it ended by signal {-code}." if code < 0 else f"it ended with {code}."
@@ -311,7 +319,7 @@ def _format_error(said: str, code: int) -> str:
 @cache
 def _read_version(path: str) -> tuple[int, ...]:
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             ["git", "version"],
             env={"PATH": path},
             stdin=subprocess.DEVNULL,
@@ -321,8 +329,8 @@ def _read_version(path: str) -> tuple[int, ...]:
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.SubprocessError) as error:
         raise GitFailed("There is no git on this machine; install git 2.30 or newer.") from error
-    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", told)
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", output)
     version = tuple(int(part) for part in found.groups() if part is not None) if found else ()
     if version < GIT_VERSION_MIN:
-        raise GitFailed(f"The git of this machine is too old: {told.strip()[:60]}; install git 2.30 or newer.")
+        raise GitFailed(f"The git of this machine is too old: {output.strip()[:60]}; install git 2.30 or newer.")
     return version

@@ -45,7 +45,7 @@ def preserve_commits(git: Git, run: str, *commits: str, target: str | None = Non
             heads.insert(0, before)
         after = heads[0] if len(heads) == 1 else _join_commits(git, run, heads)
         try:
-            git("update-ref", "-m", "agentq: sheltered", ref, after, before or "0" * len(after), patient=True)
+            git("update-ref", "-m", "agentq: sheltered", ref, after, before or "0" * len(after), wait_for_locks=True)
         except GitFailed:
             if git.answers("rev-parse", "--verify", "--quiet", ref) == before:
                 raise
@@ -55,9 +55,9 @@ def preserve_commits(git: Git, run: str, *commits: str, target: str | None = Non
 
 
 def _join_commits(git: Git, run: str, heads: list[str]) -> str:
-    over = [word for head in heads for word in ("-p", head)]
-    said = f"What is left of {run}, kept together\n"
-    return git("commit-tree", *over, f"{heads[-1]}^{{tree}}", input=said, identity=AGENTQ_IDENTITY).strip()
+    parents = [word for head in heads for word in ("-p", head)]
+    message = f"What is left of {run}, kept together\n"
+    return git("commit-tree", *parents, f"{heads[-1]}^{{tree}}", input=message, identity=AGENTQ_IDENTITY).strip()
 
 
 def commit_snapshot(git: Git, run: str, *, without: Iterable[str] = ()) -> str | None:
@@ -79,8 +79,8 @@ def commit_snapshot(git: Git, run: str, *, without: Iterable[str] = ()) -> str |
     head = git.answers("rev-parse", "--verify", "--quiet", "HEAD")
     if tree == (git("rev-parse", f"{head}^{{tree}}").strip() if head else write_empty_tree(git)):
         return None
-    over = ("-p", head) if head else ()
-    return git("commit-tree", *over, tree, input=f"What {run} had not committed\n", identity=AGENTQ_IDENTITY).strip()
+    parents = ("-p", head) if head else ()
+    return git("commit-tree", *parents, tree, input=f"What {run} had not committed\n", identity=AGENTQ_IDENTITY).strip()
 
 
 def write_empty_tree(git: Git) -> str:
@@ -97,7 +97,7 @@ def add_all_files(git: Git, *, settings: dict[str, str] | None = None, without: 
     while True:
         left_out = [f":(exclude,top,literal){path}" for path in (*without, *nested) if _is_inside(git.work_tree, path)]
         try:
-            git("add", "-A", "--", ":/", *left_out, settings=settings or {}, patient=True)
+            git("add", "-A", "--", ":/", *left_out, settings=settings or {}, wait_for_locks=True)
         except GitFailed:
             empty = [path for path in find_nested_repositories(git) if path not in nested]
             if not empty:
@@ -136,16 +136,16 @@ def push_preserved(repository: GitRepository, run: str) -> None:
 def fetch_preserved(repository: GitRepository, run: str) -> str | None:
     """What another host kept of a run and pushed, now here as well; None if there is no such thing."""
     ref = get_preserved_ref(run)
-    into = f"refs/agentq-fetched/{run}"
+    fetched_ref = f"refs/agentq-fetched/{run}"
     try:
         repository.git(
-            "fetch", "-q", "--no-tags", "--no-write-fetch-head", repository.remote, f"+{ref}:{into}", far=True
+            "fetch", "-q", "--no-tags", "--no-write-fetch-head", repository.remote, f"+{ref}:{fetched_ref}", remote=True
         )
     except GitFailed as failed:
-        if "find remote ref" in failed.said:
+        if "find remote ref" in failed.stderr:
             return None
         raise
-    commit = repository.git("rev-parse", "--verify", into).strip()
+    commit = repository.git("rev-parse", "--verify", fetched_ref).strip()
     preserve_commits(repository.git, run, commit)
-    repository.git("update-ref", "-d", into, patient=True)
+    repository.git("update-ref", "-d", fetched_ref, wait_for_locks=True)
     return commit

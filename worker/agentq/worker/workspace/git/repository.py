@@ -110,7 +110,7 @@ class GitRepository:
         """The commit of that name, if there is one."""
         if (self.common, name) in _known_commits:
             return name
-        git = self.git.within(self.top) if self.top else self.git  # a worktree has a HEAD of its own
+        git = self.git.in_folder(self.top) if self.top else self.git  # a worktree has a HEAD of its own
         commit = git.answers("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if commit is not None:
             if len(_known_commits) >= CACHE_MAX:
@@ -126,7 +126,7 @@ class GitRepository:
                 return
             began_ms = monotonic_ms()
             words = ("fetch", "-q", "--no-write-fetch-head", "--recurse-submodules=no")
-            git(*words, *(("--prune",) if self.is_copy else ()), remote, far=True, patient=True)
+            git(*words, *(("--prune",) if self.is_copy else ()), remote, remote=True, wait_for_locks=True)
             if self.is_copy:
                 # Which branch the remote stands on may have changed; one without a commit stands nowhere.
                 self._follow_head(git, remote)
@@ -134,7 +134,7 @@ class GitRepository:
 
     def _follow_head(self, git: Git, remote: str) -> None:
         """Note which branch the remote stands on, as `git remote set-head --auto` does without our options."""
-        told = git("ls-remote", "--symref", remote, "HEAD", far=True)
+        told = git("ls-remote", "--symref", remote, "HEAD", remote=True)
         found = re.match(r"ref: refs/heads/(\S+)\tHEAD$", told, re.MULTILINE)
         if found and git.answers("rev-parse", "--verify", "--quiet", f"{REMOTE_REFS}{remote}/{found[1]}"):
             git("symbolic-ref", f"{REMOTE_REFS}{remote}/HEAD", f"{REMOTE_REFS}{remote}/{found[1]}")
@@ -158,7 +158,7 @@ class GitRepository:
         """Refuse a checkout with changes that nobody has committed."""
         if self.top is None:
             return
-        changed = [line[3:] for line in self.git.within(self.top)("status", "--porcelain", "-z").split("\0") if line]
+        changed = [line[3:] for line in self.git.in_folder(self.top)("status", "--porcelain", "-z").split("\0") if line]
         if changed:
             more = f" and {len(changed) - 3} more" if changed[3:] else ""
             raise Invalid(
@@ -187,15 +187,15 @@ def open_repository(git: Git, path: Path, remote: str = ORIGIN_REMOTE) -> GitRep
     looks = (read_file_state(path / ".git"), read_file_state(path / "HEAD"))
     known = _opened_paths.get(path)
     if known is not None and known[0] == looks and looks != (None, None) and (known[1] / "HEAD").exists():
-        return GitRepository(git.within(known[1]), known[2], remote)
+        return GitRepository(git.in_folder(known[1]), known[2], remote)
     folder, top = _locate_repository(git, path)
     _opened_paths[path] = looks, folder, top
-    return GitRepository(git.within(folder), top, remote)
+    return GitRepository(git.in_folder(folder), top, remote)
 
 
 def _locate_repository(git: Git, path: Path) -> tuple[Path, Path | None]:
     """The git directory that a path belongs to, and the checkout that it is in."""
-    place = git.within(path).locate()
+    place = git.in_folder(path).locate()
     folder = place.common.resolve()
     if place.is_bare:
         return folder, None
@@ -211,8 +211,8 @@ def clone_repository(git: Git, address: str, home: Path) -> GitRepository:
     digest = hashlib.blake2b(normalize_address(address).encode(), digest_size=8).hexdigest()
     folder = home / "repositories" / f"{name.strip('.-') or 'repository'}-{digest}.git"
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with lock_repository(git.within(folder.parent), folder.parent, f"{folder.name}.lock") as alone:
-        made, inside = folder / "agentq-copy", alone.within(folder)
+    with lock_repository(git.in_folder(folder.parent), folder.parent, f"{folder.name}.lock") as alone:
+        made, inside = folder / "agentq-copy", alone.in_folder(folder)
         if not made.exists():
             alone("init", "-q", "--bare", "--template=", str(folder))
             inside("config", f"remote.{ORIGIN_REMOTE}.fetch", f"+refs/heads/*:{REMOTE_REFS}{ORIGIN_REMOTE}/*")
@@ -220,9 +220,9 @@ def clone_repository(git: Git, address: str, home: Path) -> GitRepository:
         # Whatever a run has put there since, and where the password in the address is another by now.
         told = inside.answers("config", "--get-regexp", rf"^remote\.{ORIGIN_REMOTE}\.(push)?url$")
         if told != f"remote.{ORIGIN_REMOTE}.url {address}":
-            inside("config", "--unset-all", f"remote.{ORIGIN_REMOTE}.pushurl", also=(5,))
+            inside("config", "--unset-all", f"remote.{ORIGIN_REMOTE}.pushurl", ok_codes=(5,))
             inside("config", "--replace-all", f"remote.{ORIGIN_REMOTE}.url", address)
-    return GitRepository(git.within(folder.resolve()), None, ORIGIN_REMOTE, is_copy=True)
+    return GitRepository(git.in_folder(folder.resolve()), None, ORIGIN_REMOTE, is_copy=True)
 
 
 def normalize_address(address: str) -> str:

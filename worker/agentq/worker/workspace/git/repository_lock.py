@@ -33,11 +33,11 @@ def lock_repository(git: Git, folder: Path, name: str = LOCK_FILE) -> Iterator[G
     path = folder / name
     inside = _thread_locks.setdefault(path, threading.Lock())
     while not inside.acquire(timeout=0.2):
-        _check_deadline(git.leash, path, deadline_ms)
+        _check_deadline(git.cancellation, path, deadline_ms)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            _acquire_lock(descriptor, git.leash, path, deadline_ms)
+            _acquire_lock(descriptor, git.cancellation, path, deadline_ms)
             yield git.holding(descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
@@ -46,19 +46,19 @@ def lock_repository(git: Git, folder: Path, name: str = LOCK_FILE) -> Iterator[G
         inside.release()
 
 
-def _acquire_lock(descriptor: int, leash: GitCancellation, path: Path, deadline_ms: int) -> None:
+def _acquire_lock(descriptor: int, cancellation: GitCancellation, path: Path, deadline_ms: int) -> None:
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            leash.pause(random.uniform(LOCK_PAUSE_S / 2, LOCK_PAUSE_S))
-            _check_deadline(leash, path, deadline_ms)
+            cancellation.pause(random.uniform(LOCK_PAUSE_S / 2, LOCK_PAUSE_S))
+            _check_deadline(cancellation, path, deadline_ms)
         else:
             return
 
 
-def _check_deadline(leash: GitCancellation, path: Path, deadline_ms: int) -> None:
-    leash.check()
+def _check_deadline(cancellation: GitCancellation, path: Path, deadline_ms: int) -> None:
+    cancellation.check()
     if monotonic_ms() >= deadline_ms:
         raise GitFailed(
             f"{path} was locked for {LOCK_WAIT_MS // 1000} s by somebody else; see who holds it with `fuser`."

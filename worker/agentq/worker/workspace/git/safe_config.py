@@ -205,10 +205,10 @@ def _as_options(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(word for pair in settings for word in ("-c", "=".join(pair)))
 
 
-def build_command_environment(inherited: Mapping[str, str], *, far: bool, trust: bool = False) -> dict[str, str]:
+def build_command_environment(inherited: Mapping[str, str], *, remote: bool, trust: bool = False) -> dict[str, str]:
     """The variables of a command."""
     kept = {name: value for name, value in inherited.items() if name in KEPT_VARIABLES}
-    if far:
+    if remote:
         passed = {name: each for name, each in inherited.items() if not name.startswith(("GIT_", "AGENTQ_", "SSH_ASK"))}
     else:
         passed = {name: value for name, value in inherited.items() if name in LOCAL_VARIABLES}

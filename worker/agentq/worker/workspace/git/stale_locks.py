@@ -27,14 +27,14 @@ _REMOVABLE_LOCK = re.compile(r"(HEAD|packed-refs|config|refs/.+|worktrees/[^/]+/
 """What is taken away, in the git directory that the worktrees of a repository share."""
 
 
-def remove_stale_locks(said: str, folder: Path, git_dir: Path | None) -> None:
+def remove_stale_locks(stderr: str, folder: Path, git_dir: Path | None) -> None:
     """Remove the locks that git says are in its way, of its own repository and as far as they were left behind.
 
     It stood in the folder. With no git directory told, that is one, or has one; a file that leads to one could lie.
     """
     with suppress(OSError, ValueError, RuntimeError):
         common = _find_common_dir(git_dir or (folder / ".git" if (folder / ".git").is_dir() else folder))
-        for lock, settings in _LOCK_ERROR.findall(said):
+        for lock, settings in _LOCK_ERROR.findall(stderr):
             path = folder / (lock or f"{settings}.lock")
             path = path.parent.resolve() / path.name
             if path.is_relative_to(common) and _REMOVABLE_LOCK.fullmatch(str(path.relative_to(common))):

@@ -24,7 +24,7 @@ def fill_submodules(git: Git, store: Path | None) -> None:
     if not (git.folder / ".gitmodules").is_file():
         return
     if store is None:
-        git("submodule", "update", "-q", "--init", "--recursive", far=True)
+        git("submodule", "update", "-q", "--init", "--recursive", remote=True)
     else:
         _fill_nested(git, store, DEPTH_MAX)
 
@@ -36,8 +36,8 @@ def _fill_nested(git: Git, store: Path, depth: int) -> None:
             continue
         near = ("-c", "protocol.file.allow=always", "-c", f"submodule.{name}.url={source}")
         git(*near, "submodule", "update", "-q", "--init", "--", path)
-        inside = git.within(git.folder / path)
-        if address := git.within(source).answers("config", "--get", "remote.origin.url"):
+        inside = git.in_folder(git.folder / path)
+        if address := git.in_folder(source).answers("config", "--get", "remote.origin.url"):
             inside("config", "remote.origin.url", address)
         if (inside.folder / ".gitmodules").is_file():
             _fill_nested(inside, source / "modules", depth - 1)
@@ -45,7 +45,7 @@ def _fill_nested(git: Git, store: Path, depth: int) -> None:
 
 def list_submodules(git: Git) -> Iterator[tuple[str, str]]:
     """The name and path of each that a checkout says it has."""
-    listed = git("config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$", also=(1,))
+    listed = git("config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$", ok_codes=(1,))
     for entry in listed.split("\0"):
         key, mark, path = entry.partition("\n")
         name = key.removeprefix("submodule.").removesuffix(".path")
@@ -61,9 +61,9 @@ def preserve_submodules(git: Git, store: Path | None, run: str) -> list[str]:
         own = git.git_dir / "modules" / name
         if not (own / "HEAD").is_file() or not (git.folder / path).is_dir():
             continue
-        inside = git.within(git.folder / path, own)
+        inside = git.in_folder(git.folder / path, own)
         tips = [inside.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), commit_snapshot(inside, run)]
-        home = git.within(store / name) if store is not None and (store / name / "HEAD").is_file() else None
+        home = git.in_folder(store / name) if store is not None and (store / name / "HEAD").is_file() else None
         new = [tip for tip in tips if tip and not (home and _has_commit(home, tip))]
         if new and home is None:
             held.append(path)
@@ -72,7 +72,7 @@ def preserve_submodules(git: Git, store: Path | None, run: str) -> list[str]:
             into = f"refs/agentq-fetched/{run}"
             home("fetch", "-q", "--no-tags", "--no-write-fetch-head", str(own), f"+{PRESERVED_REFS}{run}:{into}")
             preserve_commits(home, run, kept or new[-1])
-            home("update-ref", "-d", into, patient=True)
+            home("update-ref", "-d", into, wait_for_locks=True)
     return held
 
 

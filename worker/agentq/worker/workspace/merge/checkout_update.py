@@ -57,10 +57,10 @@ class CheckoutUpdate:
         edited_ms: int = RECENT_EDIT_MS,
     ) -> None:
         self.path = path
-        self._say = say
+        self._note = say
         self._locked_ms = locked_ms
         self._edited_ms = edited_ms
-        self._git = git.within(path)
+        self._git = git.in_folder(path)
         self._folder = Path(self._git("rev-parse", "--absolute-git-dir").strip())
         self._index = self._folder / "index"
         self._lock = self._folder / "index.lock"
@@ -78,8 +78,8 @@ class CheckoutUpdate:
                 pause_s = occupied.pause_s
                 if not told and pause_s >= EDIT_PAUSE_S:
                     told = True
-                    self._say(f"waits: {occupied}")
-            self._git.leash.pause(pause_s)
+                    self._note(f"waits: {occupied}")
+            self._git.cancellation.pause(pause_s)
 
     def _follow(self, old: str, new: str, move: Callable[[], None]) -> None:
         with self._noted() as note:
@@ -164,7 +164,7 @@ class CheckoutUpdate:
         self._new_index.replace(self._index)
 
     def _on_new_index(self, *words: str, also: tuple[int, ...] = (), fed: str = "") -> str:
-        return self._git(*words, also=also, input=fed, settings={"GIT_INDEX_FILE": str(self._new_index)})
+        return self._git(*words, ok_codes=also, input=fed, settings={"GIT_INDEX_FILE": str(self._new_index)})
 
     # ---- what was interrupted
 

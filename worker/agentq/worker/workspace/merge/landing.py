@@ -53,9 +53,9 @@ class AlreadyMerged(Exception):
 class CheckRejected(Exception):
     """The check failed on the run's own work; the argument says how."""
 
-    def __init__(self, why: str, told: str = "") -> None:
+    def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
-        self.told = told
+        self.output = output
         """The end of what the check said."""
 
 
@@ -81,23 +81,23 @@ class WorkLanding:
     def __init__(
         self,
         target: TargetBranch,
-        stacking: CommitRebase,
+        rebase: CommitRebase,
         policy: MergePolicy,
         *,
         update_checkout: bool = False,
-        say: Callable[[str], None] = lambda _: None,
-        calling: CallBlocking = asyncio.to_thread,
+        note: Callable[[str], None] = lambda _: None,
+        call_blocking: CallBlocking = asyncio.to_thread,
     ) -> None:
         self.target = target
-        self._stacking = stacking
+        self._rebase = rebase
         self._policy = policy
         self._update_checkout = update_checkout
-        self._say = say
-        self._calling = calling
-        self.seen: str | None = None
+        self._note = note
+        self._call_blocking = call_blocking
+        self.target_commit: str | None = None
         """Where the target was when the work was last put onto it."""
 
-    def refuse(self, tip: TargetTip) -> None:
+    def check_movable(self, tip: TargetTip) -> None:
         """Say so where the target cannot move as things are."""
         if tip.checkout is not None and not self._update_checkout:
             raise Refused(
@@ -108,36 +108,36 @@ class WorkLanding:
     async def land(
         self,
         piece: MergePiece,
-        note: NoteMove,
+        record_move: NoteMove,
         check: CheckCommit | None = None,
         others: ListCompanions = _list_no_companions,
     ) -> LandedWork:
         """Raises `Conflict`, `Rejected`, `Refused` or `AlreadyMerged` where it does not get in."""
         passed: set[str] = set()
         for _ in range(LANDING_TRIES_MAX):
-            tip = await self._calling(self.target.tip)
-            self.seen = tip.onto or piece.base
-            found: LandedWork | None = await self._calling(self._found, piece, tip)
+            tip = await self._call_blocking(self.target.tip)
+            self.target_commit = tip.onto or piece.base
+            found: LandedWork | None = await self._call_blocking(self._find_delivered, piece, tip)
             if found is not None:
                 return found
-            stack: list[tuple[str, str]] = await self._calling(
-                self._stacked, piece, tip, await others() if check else ()
+            stack: list[tuple[str, str]] = await self._call_blocking(
+                self._build_stack, piece, tip, await others() if check else ()
             )
             if stack[0][1] == tip.onto:
                 raise AlreadyMerged
             if check is not None:
-                stack = await self._checked(stack, check, passed)
+                stack = await self._check_stack(stack, check, passed)
             (_, own), (_, new) = stack[0], stack[-1]
             if len(stack) > 1 and not {run for run, _ in stack[1:]} <= {run for run, _ in await others()}:
-                self._say(
+                self._note(
                     "one of those that were checked together with it does not wait any more; trying again without"
                 )
                 continue
-            await note(new, tip.commit)
+            await record_move(new, tip.commit)
             try:
-                updated = await self._calling(self._move, tip, new)
+                updated = await self._call_blocking(self._move, tip, new)
             except TargetMoved:
-                self._say(f"{self.target.branch} was moved by somebody else meanwhile; trying again on its new tip")
+                self._note(f"{self.target.branch} was moved by somebody else meanwhile; trying again on its new tip")
                 continue
             return LandedWork(own, updated)
         raise Refused(
@@ -145,64 +145,66 @@ class WorkLanding:
             f"the run."
         )
 
-    def _found(self, piece: MergePiece, tip: TargetTip) -> LandedWork | None:
+    def _find_delivered(self, piece: MergePiece, tip: TargetTip) -> LandedWork | None:
         """Where the work is already, if it is; what was interrupted after it had got there is finished."""
         finished = False
         if tip.checkout is not None and self._update_checkout:
             finished = CheckoutUpdate(self.target.git, tip.checkout).finish()
         found = None if tip.commit is None else self.target.delivered(piece.run, piece.base, tip.commit)
         if found is None:
-            self.refuse(tip)
+            self.check_movable(tip)
             return None
         self.target.catch_up(tip)
         return LandedWork(found, finished)
 
-    def _stacked(self, piece: MergePiece, tip: TargetTip, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    def _build_stack(
+        self, piece: MergePiece, tip: TargetTip, others: Sequence[tuple[str, str]]
+    ) -> list[tuple[str, str]]:
         """The work, and what of the others' fits on top of it, each on the one before."""
         onto, work, *rest = read_commits(
             self.target.git, tip.onto or piece.base, piece.commit, *(each for _, each in others)
         )
-        if piece.squash and (one := self._stacking.squashed(work, self._begun(piece, tip))) != work.id:
+        if piece.squash and (one := self._rebase.squashed(work, self._find_start(piece, tip))) != work.id:
             (work,) = read_commits(self.target.git, one)
-        stack = [(piece.run, self._stacking.stacked(onto, work, self._policy, piece.message or work.message))]
+        stack = [(piece.run, self._rebase.stacked(onto, work, self._policy, piece.message or work.message))]
         if not rest:
             return stack
         (onto,) = read_commits(self.target.git, stack[0][1])
         for (run, _), other in zip(others, rest, strict=True):
-            fitted = self._fitted(run, onto, other)
+            fitted = self._pick_companion(run, onto, other)
             if fitted is not None:
                 stack.append((run, fitted.id))
                 onto = fitted
         return stack
 
-    def _begun(self, piece: MergePiece, tip: TargetTip) -> str:
+    def _find_start(self, piece: MergePiece, tip: TargetTip) -> str:
         """What the work goes on from: later than its base, where it has brought in more of the target meanwhile."""
         if tip.onto in (None, piece.base):
             return piece.base
         git = self.target.git
-        parted = git.answers("merge-base", piece.commit, tip.onto or "")
-        if parted is None or parted == piece.base or not git.is_ancestor(piece.base, parted):
+        merge_base = git.answers("merge-base", piece.commit, tip.onto or "")
+        if merge_base is None or merge_base == piece.base or not git.is_ancestor(piece.base, merge_base):
             return piece.base
-        return parted
+        return merge_base
 
-    def _fitted(self, run: str, onto: CommitRecord, other: CommitRecord) -> CommitRecord | None:
+    def _pick_companion(self, run: str, onto: CommitRecord, other: CommitRecord) -> CommitRecord | None:
         if len(other.parents) != 1 or not other.carries(run):
             return None
         if self.target.delivered(run, other.parents[0], onto.id):
             return None
         try:
-            made = self._stacking.picked(onto, other, other.message)
+            made = self._rebase.picked(onto, other, other.message)
         except MergeConflict:
             return None
         return None if made == onto.id else read_commits(self.target.git, made)[0]
 
-    async def _checked(
+    async def _check_stack(
         self, stack: list[tuple[str, str]], check: CheckCommit, passed: set[str]
     ) -> list[tuple[str, str]]:
         """As much of the stack, from its bottom, as passes."""
         while True:
             if len(stack) > 1:
-                self._say(f"checking it together with {len(stack) - 1} of those that wait behind it")
+                self._note(f"checking it together with {len(stack) - 1} of those that wait behind it")
             _, whole = stack[-1]
             failed = None if whole in passed else await check(whole)
             if failed is None:
@@ -221,7 +223,7 @@ class WorkLanding:
             return False
         if tip.here is None:
             raise Refused(f"The branch {self.target.branch} is checked out in {tip.checkout}, and has no commit yet.")
-        CheckoutUpdate(self.target.git, tip.checkout, self._say).follow(
+        CheckoutUpdate(self.target.git, tip.checkout, self._note).follow(
             tip.here, new, lambda: self.target.move(tip, new)
         )
         return True

@@ -25,33 +25,33 @@ class MergeCheck:
     def __init__(
         self,
         workspace: WorkspaceSpec,
-        errands: WorkspaceCommands,
-        bench: Callable[[str], Worktree],
-        calling: CallBlocking,
+        commands: WorkspaceCommands,
+        open_worktree: Callable[[str], Worktree],
+        call_blocking: CallBlocking,
     ) -> None:
         self._workspace = workspace
-        self._errands = errands
-        self._bench = bench
-        self._calling = calling
+        self._commands = commands
+        self._open_worktree = open_worktree
+        self._call_blocking = call_blocking
 
     async def check(self, commit: str) -> CheckRejected | None:
         """None if all is well."""
         with ExitStack() as held:
-            worktree = await self._calling(self._prepared, commit, held)
+            worktree = await self._call_blocking(self._prepare, commit, held)
             if self._workspace.setup:
-                done = await self._errands.set_up_in(worktree.path)
-                if done.error is not None:
-                    return CheckRejected(f"{done.error}, before the check", done.tail[-CHECK_OUTPUT_CHARACTERS:])
-            done = await self._errands.check(worktree.path)
-        return None if done.error is None else CheckRejected(done.error, done.tail[-CHECK_OUTPUT_CHARACTERS:])
+                result = await self._commands.set_up_in(worktree.path)
+                if result.error is not None:
+                    return CheckRejected(f"{result.error}, before the check", result.tail[-CHECK_OUTPUT_CHARACTERS:])
+            result = await self._commands.check(worktree.path)
+        return None if result.error is None else CheckRejected(result.error, result.tail[-CHECK_OUTPUT_CHARACTERS:])
 
-    def _prepared(self, commit: str, held: ExitStack) -> Worktree:
+    def _prepare(self, commit: str, held: ExitStack) -> Worktree:
         """Alone with it from now on."""
-        worktree = self._bench(commit)
-        held.enter_context(lock_repository(worktree.git, worktree.note.git_dir, "agentq-merges.lock"))
-        worktree = worktree.noted(state="open", keeper=process_tree.get_process_name(os.getpid()))
+        worktree = self._open_worktree(commit)
+        held.enter_context(lock_repository(worktree.git, worktree.record.git_dir, "agentq-merges.lock"))
+        worktree = worktree.update_record(state="open", keeper=process_tree.get_process_name(os.getpid()))
         drop_locks(worktree)
-        worktree.git("checkout", "-q", "-f", "--detach", commit, patient=True)
+        worktree.git("checkout", "-q", "-f", "--detach", commit, wait_for_locks=True)
         worktree.git("clean", "-q", "-ffd" if self._workspace.check_ignored == "keep" else "-ffdx")
         fill_submodules(worktree.git, worktree.repository.modules)
         return add_local_files(worktree, self._workspace.copy_files, self._workspace.link_files)

@@ -28,10 +28,10 @@ class MergeWaiter(Protocol):
 
     claim: Claim
     stopped: asyncio.Event
-    called: asyncio.Event
+    merge_signal: asyncio.Event
     """Somebody said that it may be its turn."""
 
-    def answered(self, ask: Callable[[], MergeQueuePosition], /) -> Awaitable[MergeQueuePosition | None]: ...
+    def ask_until_stopped(self, ask: Callable[[], MergeQueuePosition], /) -> Awaitable[MergeQueuePosition | None]: ...
 
     def progress(self, sentence: str, /) -> None: ...
 
@@ -46,44 +46,46 @@ class MergeQueuePlace:
         self._waiter = waiter
         self._target = workspace.target or ""
         self._tag = build_batch_tag(workspace, repository)
-        self._brings = "", ""
+        self._offer = "", ""
         self.name = merge_queue_id(repository.identity(shared=workspace.push), self._target)
 
-    async def turn(self, commit: str, ref: str) -> bool:
+    async def wait_for_turn(self, commit: str, ref: str) -> bool:
         """Wait for it; false if the attempt was stopped before."""
-        waiter, told = self._waiter, -1
-        self._brings = commit, f"{ref} {self._tag}"
+        waiter, reported = self._waiter, -1
+        self._offer = commit, f"{ref} {self._tag}"
         while True:
-            waiter.called.clear()
-            standing = await self._look()
-            if standing is None or waiter.stopped.is_set():
+            waiter.merge_signal.clear()
+            position = await self._ask_position()
+            if position is None or waiter.stopped.is_set():
                 return False
-            if standing.yours:
+            if position.yours:
                 return True
-            if standing.place != told:
-                told = standing.place
-                before = "one" if told == 1 else str(told)
+            if position.place != reported:
+                reported = position.place
+                before = "one" if reported == 1 else str(reported)
                 waiter.progress(
-                    f"waits to be merged into {self._target}, {before} before it; {standing.holder} is at it"
+                    f"waits to be merged into {self._target}, {before} before it; {position.holder} is at it"
                 )
-            await self._pause()
+            await self._wait()
 
-    async def _look(self) -> MergeQueuePosition | None:
-        commit, ref = self._brings
-        return await self._waiter.answered(lambda: self._queue.line_up(self._waiter.claim, self.name, commit, ref))
+    async def _ask_position(self) -> MergeQueuePosition | None:
+        commit, ref = self._offer
+        return await self._waiter.ask_until_stopped(
+            lambda: self._queue.line_up(self._waiter.claim, self.name, commit, ref)
+        )
 
     async def companions(self) -> list[tuple[str, str]]:
         """Of those who come next now, the first ones that can be taken along."""
-        standing = await self._look()
+        position = await self._ask_position()
         others = []
-        for other in standing.others if standing is not None else ():
+        for other in position.others if position is not None else ():
             if not self._tag or other.ref.rpartition(" ")[2] != self._tag:
                 break
             others.append((other.run, other.commit))
         return others
 
-    async def _pause(self) -> None:
-        called = asyncio.ensure_future(self._waiter.called.wait())
+    async def _wait(self) -> None:
+        called = asyncio.ensure_future(self._waiter.merge_signal.wait())
         stopped = asyncio.ensure_future(self._waiter.stopped.wait())
         with suppress(asyncio.TimeoutError):
             timeout = random.uniform(QUEUE_POLL_MS / 2, QUEUE_POLL_MS) / 1000
@@ -96,5 +98,5 @@ def build_batch_tag(workspace: WorkspaceSpec, repository: GitRepository) -> str:
     """The same for those whose work can be stacked and checked together; empty for who goes alone."""
     if not workspace.check or workspace.merge != "squash" or workspace.sign:
         return ""
-    said = [socket.gethostname(), str(repository.common), *workspace.check, "\n", *workspace.setup]
-    return hashlib.blake2b("\0".join(said).encode(), digest_size=8).hexdigest()
+    content = [socket.gethostname(), str(repository.common), *workspace.check, "\n", *workspace.setup]
+    return hashlib.blake2b("\0".join(content).encode(), digest_size=8).hexdigest()

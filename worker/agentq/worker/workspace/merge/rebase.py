@@ -97,7 +97,7 @@ class MergeTreeMerger:
             "--no-messages",
             ours,
             theirs,
-            also=(1,),
+            ok_codes=(1,),
         )
         tree, *files = told.split("\0")
         named = tuple(dict.fromkeys(file for file in files if file))

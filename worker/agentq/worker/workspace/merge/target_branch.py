@@ -88,9 +88,11 @@ class TargetBranch:
         assert self.remote is not None
         into = f"{FETCHED_REFS}{self.branch}"
         try:
-            self.git("fetch", "-q", "--no-tags", "--no-write-fetch-head", self.remote, f"+{self.ref}:{into}", far=True)
+            self.git(
+                "fetch", "-q", "--no-tags", "--no-write-fetch-head", self.remote, f"+{self.ref}:{into}", remote=True
+            )
         except GitFailed as failed:
-            if "find remote ref" in failed.said:
+            if "find remote ref" in failed.stderr:
                 return None
             raise
         return self.git("rev-parse", "--verify", into).strip()
@@ -133,7 +135,7 @@ class TargetBranch:
         words = ("update-ref", "-m", "agentq: merged", self.ref, new, old or NULL_COMMIT)
         for patient in (False, True):
             try:
-                self.git(*words, patient=patient)
+                self.git(*words, wait_for_locks=patient)
             except GitFailed:
                 if self._here()[0] != old:
                     raise TargetMoved from None

@@ -62,7 +62,7 @@ class CommitMessage:
     def lines(self) -> list[str]:
         return [f"{key}: {value}" for key, value in self.trailers]
 
-    def added_to(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         """Another message with our trailers at its end."""
         lines = [line for line in self.lines if line not in text.splitlines()]
         if not lines:
@@ -97,14 +97,14 @@ def build_message(run: str, title: str, task: str | None = None, body: str = "")
 
 def commit_work(worktree: Worktree, message: CommitMessage) -> CommittedWork:
     """Commit what is left, and see that the run's branch is the work; raises `Undeliverable`."""
-    return _WorkCommitter(worktree, message).done()
+    return _WorkCommitter(worktree, message).commit()
 
 
 class _WorkCommitter:
     def __init__(self, worktree: Worktree, message: CommitMessage) -> None:
         self.worktree = worktree
         self.git = worktree.git
-        self.run = worktree.note.run
+        self.run = worktree.record.run
         self.message = message
         self.notes: list[str] = []
         self._made: set[str] = set()
@@ -115,7 +115,7 @@ class _WorkCommitter:
         self._held: tuple[str, ...] = ()
         """Repositories within that are nowhere else."""
 
-    def done(self) -> CommittedWork:
+    def commit(self) -> CommittedWork:
         if not self.worktree.is_ours():
             raise GitCancelled(f"{self.worktree.path} is not this attempt's any more.")
         if not self.worktree.path.is_dir():
@@ -127,11 +127,11 @@ class _WorkCommitter:
         self._refuse_conflicts()
         self._undo_half_done()
         head = self._head()
-        tip = self._with_others(self._with_all(head), head)
-        tip = self._going_on_from_base(tip, head)
+        tip = self._with_others(self._commit_uncommitted(head), head)
+        tip = self._rebased_on_base(tip, head)
         changes = self._changes(tip) if tip != self.worktree.base else []
         if not changes:
-            return self._nothing(tip)
+            return self._build_empty(tip)
         tip = self._with_trailers(tip)
         self._move_to(tip)
         came, went = (sum(each[at] for each in changes) for at in (0, 1))
@@ -144,13 +144,13 @@ class _WorkCommitter:
         marks = list_marked(self.git)
         files = tuple(path for path, mark in marks.items() if mark == CONFLICT_MARK)
         if files:
-            self._shelter_now()
+            self._preserve_now()
             raise Undeliverable(f"conflicts are not resolved in {_name_files(files)}", conflicts=files)
         unhide_changes(self.git, marks)
 
     def _undo_half_done(self) -> None:
         """A rebase or bisect stands somewhere in between; the work is where it began."""
-        folder = self.worktree.note.git_dir
+        folder = self.worktree.record.git_dir
         for name in ("rebase-merge", "rebase-apply"):
             if (folder / name).is_dir():
                 self._undo(folder / name / "orig-head", "a rebase")
@@ -158,19 +158,19 @@ class _WorkCommitter:
             self._undo(folder / "BISECT_START", "a bisect")
 
     def _undo(self, where: Path, what: str) -> None:
-        self._shelter_now()
+        self._preserve_now()
         began = read_text(where).strip()
         names = (f"refs/heads/{began}", *filter(is_commit_hash, [began])) if began else ()
         commits = map(self._commit_at, names)
         self._forget_half_done()
         if commit := next(filter(None, commits), None):
-            self.git("checkout", "-q", "-f", "--detach", commit, patient=True)
-            self.git("clean", "-q", "-ffd", *(word for path in self.worktree.note.furnished for word in ("-e", path)))
+            self.git("checkout", "-q", "-f", "--detach", commit, wait_for_locks=True)
+            self.git("clean", "-q", "-ffd", *(word for path in self.worktree.record.furnished for word in ("-e", path)))
         self.notes.append(f"{what} was left half done and is undone; what it had come to is kept in its shelter")
 
     def _forget_half_done(self) -> None:
         for name in OPERATION_FILES:
-            remove_path(self.worktree.note.git_dir / name)
+            remove_path(self.worktree.record.git_dir / name)
 
     # ---- where the work is
 
@@ -196,38 +196,38 @@ class _WorkCommitter:
         if not other or other in (tip, head) or self.git.is_ancestor(other, tip):
             return tip
         if tip == head and self.git.is_ancestor(tip, other):
-            self.git("checkout", "-q", "-f", "--detach", other, patient=True)
+            self.git("checkout", "-q", "-f", "--detach", other, wait_for_locks=True)
             return other
         preserve_commits(self.git, self.run, other)
         left = f"what was on {self.worktree.branch} and is not checked out any more"
         self.notes.append(f"{left} is no part of the work, and sheltered")
         return tip
 
-    def _shelter_now(self) -> None:
+    def _preserve_now(self) -> None:
         """All as it stands."""
         head = self._commit_at("HEAD")
-        now = commit_snapshot(self.git, self.run, without=self.worktree.note.furnished)
+        now = commit_snapshot(self.git, self.run, without=self.worktree.record.furnished)
         preserve_commits(self.git, self.run, *(each for each in (head, now) if each))
 
     # ---- the commits
 
-    def _with_all(self, head: str) -> str:
+    def _commit_uncommitted(self, head: str) -> str:
         """With what is not committed yet, as one more commit."""
-        nested = add_all_files(self.git, without=self.worktree.note.furnished)
+        nested = add_all_files(self.git, without=self.worktree.record.furnished)
         staged = self._staged(head)
         known = self._submodules()
         nested += [each.path for each in staged.entries if each.is_new_repository and each.path not in known]
-        unwanted = [*nested, *self.worktree.note.furnished]
+        unwanted = [*nested, *self.worktree.record.furnished]
         if unwanted:
             self._unstage(unwanted)
             staged = self._staged(head)
         self._refuse_large(staged)
-        self._tell_of_repositories(nested)
+        self._note_repositories(nested)
         parents = [head, *self._merged()]
         if len(parents) == 1 and not staged.entries:
             return head
-        made = self._commit(self.git("write-tree", patient=True).strip(), parents)
-        if parents == [self.worktree.base] and not self.git.precautions.trust:
+        made = self._commit(self.git("write-tree", wait_for_locks=True).strip(), parents)
+        if parents == [self.worktree.base] and not self.git.safe_config.trust:
             self._lines[made] = staged.lines
         return made
 
@@ -238,9 +238,9 @@ class _WorkCommitter:
     def _unstage(self, paths: list[str]) -> None:
         listed = "\0".join(f":(top,literal){path}" for path in paths)
         words = ("--cached", "--ignore-unmatch", "--pathspec-from-file=-", "--pathspec-file-nul")
-        self.git("rm", "-r", "-q", "-f", *words, input=listed, patient=True)
+        self.git("rm", "-r", "-q", "-f", *words, input=listed, wait_for_locks=True)
 
-    def _tell_of_repositories(self, nested: list[str]) -> None:
+    def _note_repositories(self, nested: list[str]) -> None:
         """Those within are no part of the work, and what is new in a submodule is in no other repository yet."""
         held = preserve_submodules(self.git, self.worktree.repository.modules, self.run)
         if nested:
@@ -252,14 +252,14 @@ class _WorkCommitter:
     def _submodules(self) -> set[str]:
         if not (self.worktree.path / ".gitmodules").is_file():
             return set()
-        listed = self.git("config", "-z", "--file", ".gitmodules", "--get-regexp", r"\.path$", also=(1,))
+        listed = self.git("config", "-z", "--file", ".gitmodules", "--get-regexp", r"\.path$", ok_codes=(1,))
         return {entry.partition("\n")[2] for entry in listed.split("\0")}
 
     def _refuse_large(self, staged: FileChanges) -> None:
         paths = [each.path for each in staged.entries if each.has_content]
         large = [path for path in paths if _measure_file(self.worktree.path / path) > FILE_BYTES_MAX]
         if large:
-            self._shelter_now()
+            self._preserve_now()
             raise Undeliverable(
                 f"{_name_files(large)} has more than {FILE_BYTES_MAX >> 20} MiB; have the repository ignore it, or "
                 f"use LFS"
@@ -267,10 +267,10 @@ class _WorkCommitter:
 
     def _merged(self) -> list[str]:
         """What a merge that was begun brings in."""
-        return [*filter(is_commit_hash, read_text(self.worktree.note.git_dir / "MERGE_HEAD").split())]
+        return [*filter(is_commit_hash, read_text(self.worktree.record.git_dir / "MERGE_HEAD").split())]
 
     def _commit(self, tree: str, parents: list[str]) -> str:
-        made = self._commit_with_hooks() if self.git.precautions.trust else self._commit_of(tree, parents)
+        made = self._commit_with_hooks() if self.git.safe_config.trust else self._commit_of(tree, parents)
         self._made.add(made)
         return made
 
@@ -278,7 +278,7 @@ class _WorkCommitter:
         self, tree: str, parents: list[str], text: str = "", author: Mapping[str, str] = _CONFIGURED_IDENTITY
     ) -> str:
         over = [word for parent in parents for word in ("-p", parent)]
-        sign = ("-S",) if self.git.precautions.sign else ()
+        sign = ("-S",) if self.git.safe_config.sign else ()
         return self.git("commit-tree", *sign, *over, tree, input=text or self.message.text, identity=author).strip()
 
     def _commit_with_hooks(self) -> str:
@@ -286,11 +286,13 @@ class _WorkCommitter:
         try:
             self.git("commit", "-q", "--cleanup=verbatim", "-F", "-", input=self.message.text)
         except GitFailed as failed:
-            self._shelter_now()
-            raise Undeliverable(f"the commit is refused, maybe by a hook: {failed.said.strip() or failed}") from failed
+            self._preserve_now()
+            raise Undeliverable(
+                f"the commit is refused, maybe by a hook: {failed.stderr.strip() or failed}"
+            ) from failed
         return self.git("rev-parse", "HEAD").strip()
 
-    def _going_on_from_base(self, tip: str, head: str) -> str:
+    def _rebased_on_base(self, tip: str, head: str) -> str:
         """As a commit on the base. What the run did began where its commits part from the base, as after
         `git checkout -b fix main`: what the base has since then is not in its files, and stays.
         """
@@ -303,7 +305,7 @@ class _WorkCommitter:
             made = self._commit_of(f"{tip}^{{tree}}", [base])
         else:
             made = self._commit_of(self._merged_with_base(tip), [base])
-            self.git("checkout", "-q", "-f", "--detach", made, patient=True)
+            self.git("checkout", "-q", "-f", "--detach", made, wait_for_locks=True)
             self.notes.append("the work went on from an older commit than its base; it is put onto the base")
         self._made.add(made)
         return made
@@ -313,7 +315,7 @@ class _WorkCommitter:
         try:
             return choose_merger(self.git, lambda: self.git).merged(None, self.worktree.base, tip)
         except MergeConflict as conflict:
-            self.git("checkout", "-q", "-f", "--detach", tip, patient=True)
+            self.git("checkout", "-q", "-f", "--detach", tip, wait_for_locks=True)
             raise Undeliverable(
                 f"its work went on from an older commit than its base, and does not fit onto that: {conflict}",
                 conflicts=conflict.files,
@@ -336,7 +338,7 @@ class _WorkCommitter:
             "show", "-s", "--no-show-signature", "--date=raw", "--format=%an%x00%ae%x00%ad%x00%P%x00%B", tip
         )
         name, address, date, parents, text = said.split("\0")
-        whole = self.message.added_to(text)
+        whole = self.message.add_to(text)
         if whole == text:
             return tip
         author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address, "GIT_AUTHOR_DATE": f"@{date}"}
@@ -345,17 +347,17 @@ class _WorkCommitter:
     def _move_to(self, tip: str) -> None:
         """The branch, and HEAD on it; the files are those of the tip already."""
         self._forget_half_done()
-        self.worktree.noted(settled=tip, holds=self._held)
+        self.worktree.update_record(settled=tip, holds=self._held)
         branch = self.worktree.branch
         if branch is None:
-            self.git("update-ref", "--no-deref", "-m", "agentq: committed", "HEAD", tip, patient=True)
+            self.git("update-ref", "--no-deref", "-m", "agentq: committed", "HEAD", tip, wait_for_locks=True)
             return
         if self._branch_at != tip:
-            self.git("update-ref", "-m", "agentq: committed", f"refs/heads/{branch}", tip, patient=True)
-        if read_text(self.worktree.note.git_dir / "HEAD") != f"ref: refs/heads/{branch}\n":
-            self.git("symbolic-ref", "-m", "agentq: committed", "HEAD", f"refs/heads/{branch}", patient=True)
+            self.git("update-ref", "-m", "agentq: committed", f"refs/heads/{branch}", tip, wait_for_locks=True)
+        if read_text(self.worktree.record.git_dir / "HEAD") != f"ref: refs/heads/{branch}\n":
+            self.git("symbolic-ref", "-m", "agentq: committed", "HEAD", f"refs/heads/{branch}", wait_for_locks=True)
 
-    def _nothing(self, tip: str) -> CommittedWork:
+    def _build_empty(self, tip: str) -> CommittedWork:
         """Commits that change nothing in sum are sheltered."""
         base = self.worktree.base
         if tip != base:

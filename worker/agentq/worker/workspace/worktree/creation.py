@@ -65,7 +65,7 @@ def make_worktree(repository: GitRepository, home: Path, wanted: WorktreeRequest
     path = folder / wanted.name
     earlier = _seize_worktree(repository, path)
     if earlier is not None and (held := preserve_worktree(earlier)):
-        _move_aside(earlier.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        _move_aside(earlier.update_record(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
         earlier = None
     if earlier is not None and can_reuse(earlier, wanted):
         return _bring_to_commit(earlier, wanted)
@@ -87,7 +87,7 @@ def reopen_worktree(repository: GitRepository, home: Path, run: str, worker: str
     if earlier is None:
         return None
     repair_git_link(earlier)
-    return earlier.noted(ended_at_ms=None, why="")
+    return earlier.update_record(ended_at_ms=None, why="")
 
 
 def _seize_worktree(repository: GitRepository, path: Path, **changes: object) -> Worktree | None:
@@ -100,22 +100,22 @@ def _seize_worktree(repository: GitRepository, path: Path, **changes: object) ->
             there = find_worktree(repository, path)
             if there is None:
                 return None
-            if not there.note.is_held or there.note.keeper == _get_process_name():
-                return there.noted(state="open", keeper=_get_process_name(), **changes)
-            if there.note.state == "open":
-                superseded = Worktree(replace(repository, git=git), there.note)
+            if not there.record.is_held or there.record.keeper == _get_process_name():
+                return there.update_record(state="open", keeper=_get_process_name(), **changes)
+            if there.record.state == "open":
+                superseded = Worktree(replace(repository, git=git), there.record)
                 preserve_worktree(superseded)
                 _move_aside(superseded, "its worker had it still, when another attempt of the run began")
                 return None
         if monotonic_ms() >= deadline_ms:
-            raise GitFailed(f"{path} is being taken away by process {there.note.keeper} all the time.")
-        repository.git.leash.pause(POLL_S)
+            raise GitFailed(f"{path} is being taken away by process {there.record.keeper} all the time.")
+        repository.git.cancellation.pause(POLL_S)
 
 
 def _move_aside(worktree: Worktree, why: str) -> None:
     """Out of the way, and off its branch; what runs in it goes on there, and harms nobody."""
     git = worktree.git
-    git("update-ref", "--no-deref", "HEAD", git("rev-parse", "HEAD").strip(), patient=True)
+    git("update-ref", "--no-deref", "HEAD", git("rev-parse", "HEAD").strip(), wait_for_locks=True)
     move_worktree(
         worktree, _find_free_path(worktree.path), state="kept", branch=None, keeper="", ended_at_ms=wall_ms(), why=why
     )
@@ -131,9 +131,9 @@ def _find_free_path(path: Path) -> Path:
 
 def can_reuse(worktree: Worktree, wanted: WorktreeRequest) -> bool:
     """Whether what it holds can be told apart from what it is to hold."""
-    if wanted.sparse or (worktree.path / ".git").is_dir() or (worktree.note.git_dir / "modules").exists():
+    if wanted.sparse or (worktree.path / ".git").is_dir() or (worktree.record.git_dir / "modules").exists():
         return False
-    return not (worktree.note.git_dir / "config.worktree").exists()
+    return not (worktree.record.git_dir / "config.worktree").exists()
 
 
 def _take_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree | None:
@@ -141,7 +141,7 @@ def _take_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree 
     began_ms = monotonic_ms()
     while True:
         idle = _find_idle(repository, folder, path)
-        if idle is not None or not wait_for_idle(folder, repository.git.leash, began_ms):
+        if idle is not None or not wait_for_idle(folder, repository.git.cancellation, began_ms):
             return idle
 
 
@@ -162,26 +162,28 @@ def _bring_to_commit(worktree: Worktree, wanted: WorktreeRequest) -> Worktree:
     git = worktree.git
     drop_locks(worktree)
     for name in OPERATION_FILES:
-        git_files.remove_path(worktree.note.git_dir / name)
+        git_files.remove_path(worktree.record.git_dir / name)
     repair_git_link(worktree)
     _check_out(worktree.repository, git, wanted)
     git("clean", "-q", "-ffdx")
-    return worktree.noted(**_build_record_fields(wanted), set_up="", furnished=(), holds=(), ended_at_ms=None, why="")
+    return worktree.update_record(
+        **_build_record_fields(wanted), set_up="", furnished=(), holds=(), ended_at_ms=None, why=""
+    )
 
 
 def _check_out(repository: GitRepository, git: Git, wanted: WorktreeRequest) -> None:
     """On its branch, which is new; what an earlier one of that name had is sheltered."""
     if wanted.branch is None:
-        git("checkout", "-q", "-f", "--detach", wanted.commit, patient=True)
+        git("checkout", "-q", "-f", "--detach", wanted.commit, wait_for_locks=True)
         return
     over = ("checkout", "-q", "-f", "--no-track")
     try:
-        git(*over, "-b", wanted.branch, wanted.commit, patient=True)
+        git(*over, "-b", wanted.branch, wanted.commit, wait_for_locks=True)
     except GitFailed as failed:
-        if "already exists" not in failed.said:
+        if "already exists" not in failed.stderr:
             raise
         _preserve_branch(repository, wanted)
-        git(*over, "-B", wanted.branch, wanted.commit, patient=True)
+        git(*over, "-B", wanted.branch, wanted.commit, wait_for_locks=True)
 
 
 def _preserve_branch(repository: GitRepository, wanted: WorktreeRequest) -> bool:
@@ -202,12 +204,12 @@ def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest
         had = _preserve_branch(repository, wanted)
         try:
             (repository.common / "worktrees").mkdir(exist_ok=True)
-            git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, patient=True)
+            git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, wait_for_locks=True)
             git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip()).resolve()
             note = WorktreeRecord(
                 path=path, common=repository.common, git_dir=git_dir, repository=hide_credentials(wanted.asked)
             )
-            worktree = Worktree(repository, note).noted(**_build_record_fields(wanted))
+            worktree = Worktree(repository, note).update_record(**_build_record_fields(wanted))
             repair_git_link(worktree)
         except BaseException:
             roll_back(git, path)
@@ -219,9 +221,9 @@ def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest
         if wanted.sparse:
             with repository.locked() as git:  # it writes the repository's configuration
                 _allow_own_settings(git)
-                inside = git.within(path, git_dir)
+                inside = git.in_folder(path, git_dir)
                 inside("sparse-checkout", "set", "--stdin", input="".join(f"{each}\n" for each in wanted.sparse))
-        worktree.git("reset", "-q", "--hard", patient=True)
+        worktree.git("reset", "-q", "--hard", wait_for_locks=True)
         fill_submodules(worktree.git, repository.modules)
     except BaseException:
         remove_worktree(worktree, wanted.commit)
@@ -235,9 +237,9 @@ def _allow_own_settings(git: Git) -> None:
     if git.answers(*shared, "--type=bool", "--get", "extensions.worktreeConfig") == "true":
         return
     if git.answers(*shared, "--type=bool", "--get", "core.bare") == "true":
-        git("config", "--file", str(git.folder / "config.worktree"), "core.bare", "true", patient=True)
-        git(*shared, "--unset", "core.bare", patient=True)
-    git(*shared, "extensions.worktreeConfig", "true", patient=True)
+        git("config", "--file", str(git.folder / "config.worktree"), "core.bare", "true", wait_for_locks=True)
+        git(*shared, "--unset", "core.bare", wait_for_locks=True)
+    git(*shared, "extensions.worktreeConfig", "true", wait_for_locks=True)
 
 
 def _build_record_fields(wanted: WorktreeRequest) -> dict[str, object]:

@@ -37,14 +37,14 @@ def mark_becoming_idle(folder: Path) -> Iterator[None]:
             _idle_changed.notify_all()
 
 
-def wait_for_idle(folder: Path, leash: GitCancellation, began_ms: int) -> bool:
+def wait_for_idle(folder: Path, cancellation: GitCancellation, began_ms: int) -> bool:
     """Wait until one has been put away, of those that are; False if there is none, or it takes too long."""
     with _idle_changed:
         before = _closing_count[folder]
         if not before:
             return False
         while _closing_count[folder] >= before:
-            leash.check()
+            cancellation.check()
             if monotonic_ms() - began_ms >= IDLE_WAIT_MS:
                 return False
             _idle_changed.wait(IDLE_POLL_S)

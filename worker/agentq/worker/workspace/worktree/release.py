@@ -29,13 +29,13 @@ def release_worktree(
 
 
 def _release_locked(worktree: Worktree, target: str | None, clean_at: str | None, idle_max: int) -> ReleaseResult:
-    if clean_at is not None and not worktree.note.holds:
-        preserve_commits(worktree.repository.git, worktree.note.run, clean_at, target=target)
+    if clean_at is not None and not worktree.record.holds:
+        preserve_commits(worktree.repository.git, worktree.record.run, clean_at, target=target)
     elif held := preserve_worktree(worktree, target):
-        keep_worktree(worktree.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        keep_worktree(worktree.update_record(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
         return "kept"
     # Killed from here on, the next housekeeping ends it.
-    worktree = worktree.noted(state="going")
+    worktree = worktree.update_record(state="going")
     reusable = can_reuse(worktree, WorktreeRequest("", "", None))
     if reusable and len(list(worktree.path.parent.glob(f"idle-*{RECORD_SUFFIX}"))) < idle_max:
         set_idle(worktree, target)
@@ -46,4 +46,4 @@ def _release_locked(worktree: Worktree, target: str | None, clean_at: str | None
 
 def keep_worktree(worktree: Worktree, why: str) -> Worktree:
     """Let it stay, as it is, to be looked at."""
-    return worktree.noted(state="kept", ended_at_ms=wall_ms(), why=why)
+    return worktree.update_record(state="kept", ended_at_ms=wall_ms(), why=why)

@@ -44,7 +44,7 @@ class RetentionPolicy:
 class FoundWorktree:
     """A worktree, and how it is with it."""
 
-    note: WorktreeRecord
+    record: WorktreeRecord
     kind: WorktreeStatus
     bytes: int | None = None
     """What it takes on the disk; None where nobody has looked."""
@@ -52,7 +52,7 @@ class FoundWorktree:
     @property
     def since_ms(self) -> int:
         """When somebody worked in it last, as far as that is noted."""
-        return self.note.ended_at_ms or self.note.made_at_ms
+        return self.record.ended_at_ms or self.record.made_at_ms
 
     @property
     def why(self) -> str:
@@ -61,17 +61,17 @@ class FoundWorktree:
             return self._left
         if self.kind == "broken":
             return "its repository does not know it any more"
-        return "it waits for the next run" if self.kind == "idle" else self.note.why
+        return "it waits for the next run" if self.kind == "idle" else self.record.why
 
     @property
     def _left(self) -> str:
-        if self.note.run.startswith(MERGES_PREFIX):
+        if self.record.run.startswith(MERGES_PREFIX):
             return "work is checked in it before it is merged"
-        if self.note.state == "going":
+        if self.record.state == "going":
             return "whoever was taking it away is gone; the next housekeeping of a worker does"
-        if self.note.keeper:
+        if self.record.keeper:
             return "its worker is gone; the next attempt of the run goes on in it, or begins anew"
-        return f"{self.note.why or 'it is handed on'}; if there is another attempt, it goes on in it"
+        return f"{self.record.why or 'it is handed on'}; if there is another attempt, it goes on in it"
 
 
 def list_worktrees(home: Path, *, sizes: bool = False) -> list[FoundWorktree]:
@@ -95,9 +95,9 @@ def select_removals(found: list[FoundWorktree], keeping: RetentionPolicy) -> Ite
     """Those that are to go, in this order, and why."""
     now_ms = wall_ms()
     total = sum(each.bytes or 0 for each in found)
-    removable = [each for each in found if each.kind in _REMOVAL_ORDER and not each.note.holds]
+    removable = [each for each in found if each.kind in _REMOVAL_ORDER and not each.record.holds]
     for each in sorted(removable, key=lambda each: (_REMOVAL_ORDER.index(each.kind), each.since_ms)):
-        if each.note.state == "going":
+        if each.record.state == "going":
             yield each, "whoever was taking it away is gone"
         elif now_ms - each.since_ms > keeping.keep_ms:
             yield each, "nobody has worked in it for long"
@@ -115,26 +115,28 @@ def apply_retention(home: Path, keeping: RetentionPolicy) -> list[str]:
         try:
             told.append(f"{remove_found(each, home)}: {why}")
         except (AgentqError, OSError) as error:
-            told.append(f"{each.note.path} stays: {error}")
+            told.append(f"{each.record.path} stays: {error}")
     return told
 
 
 def remove_found(found: FoundWorktree, home: Path) -> str:
     """Take one away, with what only it holds sheltered; what was done. It stays where that cannot be."""
-    note = found.note
+    note = found.record
     if not note.common.is_dir():
         return f"{note.path} stays, as its repository {note.common} is gone; delete it yourself"
-    repository = GitRepository(Git(home).within(note.common), None, "origin")
+    repository = GitRepository(Git(home).in_folder(note.common), None, "origin")
     with repository.locked():
         fresh = WorktreeRecord.read(note.file)
         if fresh is None or fresh.is_held or fresh.state != note.state or fresh.run != note.run:
             return f"{note.path} stays, as somebody works in it again"
-        mine = Worktree(repository, fresh).noted(state="going", keeper=process_tree.get_process_name(os.getpid()))
+        mine = Worktree(repository, fresh).update_record(
+            state="going", keeper=process_tree.get_process_name(os.getpid())
+        )
     if not is_registered(note):
         return _remove_unknown(note)
     held = preserve_worktree(mine)
     if held:
-        keep_worktree(mine.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        keep_worktree(mine.update_record(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
         return f"{note.path} stays, as the repository {held[0]} within it is nowhere else"
     remove_worktree(mine)
     kept = note.run and repository.commit(f"refs/agentq/{note.run}")

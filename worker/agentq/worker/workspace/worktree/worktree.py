@@ -38,33 +38,33 @@ class Worktree:
     """One that a run has."""
 
     repository: GitRepository
-    note: WorktreeRecord
+    record: WorktreeRecord
 
     @property
     def path(self) -> Path:
-        return self.note.path
+        return self.record.path
 
     @property
     def base(self) -> str:
-        return self.note.base
+        return self.record.base
 
     @property
     def branch(self) -> str | None:
-        return self.note.branch
+        return self.record.branch
 
     @property
     def git(self) -> Git:
         """Git in it, which is told where it is, whatever the files in it say."""
-        return self.repository.git.within(self.path, self.note.git_dir)
+        return self.repository.git.in_folder(self.path, self.record.git_dir)
 
     def is_ours(self) -> bool:
         """Whether this process has it still: another attempt of the run may have put it aside."""
-        now = WorktreeRecord.read(self.note.file)
-        return now is not None and (now.git_dir, now.keeper) == (self.note.git_dir, self.note.keeper)
+        now = WorktreeRecord.read(self.record.file)
+        return now is not None and (now.git_dir, now.keeper) == (self.record.git_dir, self.record.keeper)
 
-    def noted(self, **changes: object) -> Worktree:
+    def update_record(self, **changes: object) -> Worktree:
         """The same, with its note changed."""
-        return replace(self, note=self.note.with_(**changes))
+        return replace(self, record=self.record.updated(**changes))
 
 
 def to_branch_name(run: str) -> str:
@@ -86,7 +86,7 @@ def find_worktree(repository: GitRepository, path: Path) -> Worktree | None:
 
 def _rebuild_record(repository: GitRepository, path: Path) -> WorktreeRecord | None:
     for own in _find_git_entries(repository.common, path):
-        here = repository.git.within(path, own)
+        here = repository.git.in_folder(path, own)
         base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
         run, branch = path.name, to_branch_name(path.name)
         return WorktreeRecord(
@@ -116,7 +116,7 @@ def is_registered(note: WorktreeRecord) -> bool:
 def repair_git_link(worktree: Worktree) -> None:
     """Whatever was done to the file by which git finds its way from there."""
     file = worktree.path / ".git"
-    text = f"gitdir: {worktree.note.git_dir}\n"
+    text = f"gitdir: {worktree.record.git_dir}\n"
     with suppress(OSError):
         status = file.lstat()
         if stat.S_ISREG(status.st_mode) and file.read_text() == text:
@@ -130,7 +130,7 @@ def repair_git_link(worktree: Worktree) -> None:
 def drop_locks(worktree: Worktree) -> None:
     """What a git that was killed has left. Nobody works in it, or its processes would have been ended before."""
     for name in ("index.lock", "HEAD.lock"):
-        git_files.remove_path(worktree.note.git_dir / name)
+        git_files.remove_path(worktree.record.git_dir / name)
 
 
 def move_worktree(worktree: Worktree, path: Path, **changes: object) -> Worktree:
@@ -139,10 +139,10 @@ def move_worktree(worktree: Worktree, path: Path, **changes: object) -> Worktree
     Git finds it by its `gitdir`, which goes first: a name of a folder that is not there yet is mended by the next who
     looks, and until then protects what is there from nobody but `git worktree prune`.
     """
-    old = worktree.note.file
-    (worktree.note.git_dir / "gitdir").write_text(f"{path / '.git'}\n")
+    old = worktree.record.file
+    (worktree.record.git_dir / "gitdir").write_text(f"{path / '.git'}\n")
     worktree.path.rename(path)
-    there = worktree.noted(path=path, **changes)
+    there = worktree.update_record(path=path, **changes)
     old.unlink(missing_ok=True)
     return there
 
@@ -152,7 +152,7 @@ def roll_back(git: Git, path: Path) -> None:
 
     `git worktree prune` would forget worktrees of others, too, whose disk is away for a while.
     """
-    git = replace(git, leash=GitCancellation())  # it is to be done also when nobody wants the rest
+    git = replace(git, cancellation=GitCancellation())  # it is to be done also when nobody wants the rest
     with suppress(GitFailed):
         git("worktree", "remove", "-f", "-f", str(path))
     clear_folder(path)
@@ -164,14 +164,14 @@ def drop_branch(worktree: Worktree, target: str | None = None) -> None:
     """Its branch goes, once what is on it can be reached otherwise: somebody may have gone on there."""
     if worktree.branch is None:
         return
-    git = replace(worktree.repository.git, leash=GitCancellation())
+    git = replace(worktree.repository.git, cancellation=GitCancellation())
     ref = f"refs/heads/{worktree.branch}"
     tip = git.answers("rev-parse", "--verify", "--quiet", ref)
     if tip is None:
         return
-    if target is None or tip != worktree.note.settled:
+    if target is None or tip != worktree.record.settled:
         _preserve_own(worktree, git, [tip], target)
-    git("update-ref", "-d", ref, tip, patient=True)
+    git("update-ref", "-d", ref, tip, wait_for_locks=True)
 
 
 def clear_folder(path: Path) -> None:
@@ -188,16 +188,16 @@ def clear_folder(path: Path) -> None:
 
 def preserve_worktree(worktree: Worktree, target: str | None = None) -> list[str]:
     """See that nothing is lost with it; what it holds that cannot be sheltered, of which it may not be removed."""
-    if not worktree.note.run or worktree.note.run.startswith(MERGES_PREFIX):
+    if not worktree.record.run or worktree.record.run.startswith(MERGES_PREFIX):
         return []  # an idle one, or one of merges, which are made of what others hold
     git = worktree.git
     drop_locks(worktree)
     unhide_changes(git, list_marked(git))
     tips = list(_list_worktree_commits(worktree))
-    if (made := commit_snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
+    if (made := commit_snapshot(git, worktree.record.run, without=worktree.record.furnished)) is not None:
         tips.append(made)
     _preserve_own(worktree, git, tips, target)
-    held = preserve_submodules(git, worktree.repository.modules, worktree.note.run)
+    held = preserve_submodules(git, worktree.repository.modules, worktree.record.run)
     return [*held, *find_nested_repositories(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
 
 
@@ -210,13 +210,13 @@ def _list_worktree_commits(worktree: Worktree) -> Iterator[str]:
         if commit := worktree.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"):
             yield commit
     for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "MERGE_HEAD", "CHERRY_PICK_HEAD"):
-        yield from filter(is_commit_hash, git_files.read_text(worktree.note.git_dir / name).split())
+        yield from filter(is_commit_hash, git_files.read_text(worktree.record.git_dir / name).split())
 
 
 def _preserve_own(worktree: Worktree, git: Git, tips: list[str], target: str | None) -> None:
     """What it was made from is not its own, as long as a branch has that."""
     own = [tip for tip in tips if tip != target and (tip != worktree.base or not _is_on_branch(worktree, git, tip))]
-    preserve_commits(git, worktree.note.run, *own, target=target)
+    preserve_commits(git, worktree.record.run, *own, target=target)
 
 
 def _is_on_branch(worktree: Worktree, git: Git, commit: str) -> bool:
@@ -229,7 +229,7 @@ def _is_on_branch(worktree: Worktree, git: Git, commit: str) -> bool:
 def set_idle(worktree: Worktree, target: str | None = None) -> None:
     """Done with, and all that it held is merged or sheltered: another run may have it. Its branch goes."""
     folder = worktree.path.parent
-    worktree.git("update-ref", "--no-deref", "HEAD", worktree.base, patient=True)
+    worktree.git("update-ref", "--no-deref", "HEAD", worktree.base, wait_for_locks=True)
     drop_branch(worktree, target)
     with worktree.repository.locked():
         name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())

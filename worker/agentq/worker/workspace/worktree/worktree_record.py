@@ -63,7 +63,7 @@ class WorktreeRecord(BaseModel):
         """Whether somebody who lives works in it."""
         return self.state in ("open", "going") and bool(self.keeper) and not process_tree.is_process_gone(self.keeper)
 
-    def with_(self, **changes: object) -> Self:
+    def updated(self, **changes: object) -> Self:
         """Changed, and written."""
         changed = self.model_copy(update=changes)
         changed.write()

@@ -1,0 +1,23 @@
+"""How an attempt ends before its process does: it is stopped from outside, or its process never starts."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from agentq.coordinator.model.spec import Outcome
+
+
+class AttemptStop(Enum):
+    """Why an attempt is stopped from outside."""
+
+    CANCELLED = "cancelled"
+    FENCED = "fenced"
+    RELEASED = "released"
+
+
+class NotStarted(Exception):
+    """The attempt ends before its process starts; the argument is its outcome."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
