@@ -1,1 +1,1 @@
-"""Plans: from a file that somebody writes to the specs of runs. See README.md."""
+"""Compiles plan files into the specs of runs. See README.md."""

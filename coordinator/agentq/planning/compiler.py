@@ -1,6 +1,6 @@
-"""From the tasks of a plan to the specs of runs.
+"""Compiles the tasks of a plan into the specs of runs.
 
-What a task is given of others is told by their ids here, since runs have none before the plan has one.
+References to outputs of other tasks use task ids here, since runs get their ids with the submit.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ON_FAILED_VALUES = {
     "fail-plan": "fail-plan",
     "fail-fast": "fail-plan",
 }
-"""What becomes of a plan in which a task fails, by all its names."""
+"""What happens to a plan when a task fails, with synonyms."""
 OUTPUT_KEYS = {"prompt", "command", "stdin", "env"}
-"""Keys of a task in which those before it can stand."""
+"""Keys of a task that may contain outputs of earlier tasks."""
 KEYS_BY_FIELD = {
     "argv": "command",
     "name": "title",
@@ -45,18 +45,18 @@ KEYS_BY_FIELD = {
     "memory_bytes": "memory",
     "cpu_s": "cpu_time",
 }
-"""Keys of a task, where the field that they fill is called otherwise."""
+"""Keys of a task whose field in the spec has another name."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledTask:
-    """A task, as it will be submitted."""
+    """A task as it will be submitted."""
 
     id: str
     spec: RunSpec
     needs: tuple[str, ...]
     inputs: tuple[str, ...]
-    """The tasks whose outcomes stand in its prompt, its arguments or its environment."""
+    """The tasks whose outputs are used in its prompt, arguments or environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class CompiledPlan:
     max_parallel: int | None
     budget_usd: float | None
     tasks: tuple[CompiledTask, ...]
-    """Each after those that it needs."""
+    """In topological order."""
     graph: TaskGraph
     repository: PlanRepository | None
     workspace: WorkspaceSpec | None
-    """What a task that is added later works in, if nothing else is said."""
+    """The default workspace of a task that is added later."""
 
 
 def compile_plan(
     expanded: ExpandedPlan, plan: str, repository: PlanRepository | None = None, live: Sequence[str] = ()
 ) -> CompiledPlan:
-    """The runs of a plan with that id. `live`: the ids of tasks that the plan has already."""
+    """Compile the runs of a plan with that id. `live` are the ids of tasks that the plan already has."""
     lookup = look_up_tasks(expanded, live)
     graph, faults = build_graph(expanded, lookup)
     compiler = _Compiler(expanded, plan, repository, graph, lookup)
@@ -108,7 +108,7 @@ class _Compiler:
         self.faults: list[PlanProblem] = []
 
     def compile_task(self, each: TaskInstance) -> CompiledTask | None:
-        """What a task becomes; None if something is wrong with it, which is noted down."""
+        """Compile a task; None if it is invalid, with the faults recorded."""
         before = len(self.faults)
         for key in each.table.keys() - OUTPUT_KEYS:
             self._refuse_outputs(each, each.table[key], (key,))
@@ -123,7 +123,7 @@ class _Compiler:
         return CompiledTask(each.task.id, spec, self._graph.needs[each.task.id], tuple(inputs))
 
     def build_default_workspace(self) -> WorkspaceSpec | None:
-        """How a task works of which nothing is said."""
+        """The workspace of a task without settings of its own."""
         sample = self._expanded.sample
         if self._repository is None or sample is None or not self._has_worktree(sample.task):
             return None
@@ -132,7 +132,7 @@ class _Compiler:
     def _fields(self, each: TaskInstance) -> dict[str, Any]:
         task, budget = each.task, self._expanded.plan.budget
         if task.agent is not None and budget is not None:
-            # Nobody may look on; and who does hears of the cost in steps.
+            # No client may be watching the plan's budget, and costs are reported in steps.
             task = task.model_copy(update={"max_cost": min(task.max_cost or budget, budget)})
         fields = {**_work_fields(task), **_queue_fields(task), "plan": self._plan, "task": task.id}
         fields["name"] = (task.title or task.id)[:128]
@@ -145,7 +145,7 @@ class _Compiler:
         return fields | where | ({"demands": demands} if demands else {})
 
     def _location_fields(self, each: TaskInstance) -> dict[str, Any]:
-        """The folder that a task works in, and the host that has it."""
+        """The folder that a task works in, and a demand for the host that has it."""
         task = each.task
         if task.function is not None:
             return {}
@@ -190,7 +190,7 @@ class _Compiler:
             return None
 
     def _link_outputs(self, each: TaskInstance, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """With the tasks looked up whose outcomes stand in the texts of this one."""
+        """Replace references to outputs with the ids of their tasks; also returns these ids."""
         ancestors: set[str] | None = None
         found: dict[str, None] = {}
 
@@ -219,7 +219,7 @@ class _Compiler:
         return fields, list(found)
 
     def _refuse_outputs(self, each: TaskInstance, value: Any, keys: tuple[Any, ...]) -> None:
-        """Nothing is filled in where this stands."""
+        """Refuse references to outputs in keys where they are not filled in."""
         if isinstance(value, dict | list):
             for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
                 self._refuse_outputs(each, inner, (*keys, key))
@@ -230,7 +230,7 @@ class _Compiler:
     def _resolve_output(
         self, match: re.Match[str], each: TaskInstance, keys: Sequence[Any], ancestors: set[str]
     ) -> str | None:
-        """The task that an expression names, if it is one that this one waits for."""
+        """The task that a reference names, if this task waits for it; otherwise record the fault."""
         position, path = find_position(each.table, keys)
         task_reference, _, output = match[2].strip().rpartition(".")
         expression = quote_value(f"{{{{ tasks.{match[2].strip()} }}}}")
@@ -278,7 +278,7 @@ def _host_name() -> str:
 
 
 def _work_fields(task: TaskDefinition) -> dict[str, Any]:
-    """What is to be run."""
+    """The fields of the work: function, command or prompt."""
     env: dict[str, Any] = {"env": dict(task.env)} if task.env else {}
     if task.function is not None:
         key = "kwargs" if isinstance(task.args, dict) else "args"
@@ -296,7 +296,7 @@ def _work_fields(task: TaskDefinition) -> dict[str, Any]:
 
 
 def _queue_fields(task: TaskDefinition) -> dict[str, Any]:
-    """Where and when it is to be run, and how often it is tried again."""
+    """The fields of queueing, timeouts, limits and retries."""
     fields = _drop_missing(queue=task.queue, priority=task.priority, labels=task.labels, keep_ms=task.keep)
     fields |= _drop_missing(
         timeout_ms=task.timeout, silence_timeout_ms=task.silence_timeout, stop_grace_ms=task.stop_grace
@@ -328,12 +328,12 @@ def _rename_durations(retry: BaseModel) -> dict[str, Any]:
 
 
 def _drop_missing(**fields: Any) -> dict[str, Any]:
-    """Those of which something is said."""
+    """The fields that are set."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _to_problem(error: Mapping[str, Any], each: TaskInstance, *parents: str) -> PlanProblem:
-    """What a spec's model finds wrong, at the key that said it."""
+    """A validation error of the spec, at the key of the plan that caused it."""
     keys: list[Any] = list(parents)
     for part in error["loc"]:
         if part in ("turn", "budgets", "caps", "[key]"):
@@ -352,7 +352,7 @@ def _to_problem(error: Mapping[str, Any], each: TaskInstance, *parents: str) -> 
 
 
 def _key_of_field(field: str) -> str:
-    """The key that filled a field with a unit in its name."""
+    """The key for a field whose name ends in a unit."""
     for name, spelled in _DURATION_FIELDS.items():
         if spelled == field:
             return name

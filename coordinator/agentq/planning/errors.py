@@ -1,4 +1,4 @@
-"""What is wrong with a plan: where it stands, in one sentence, and what was perhaps meant."""
+"""Faults of a plan: position, one sentence, suggestion."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from agentq.coordinator.errors import Invalid
 
 PROBLEMS_SHOWN = 20
-"""Faults that are told at once."""
+"""Faults shown at once."""
 SHOWN_CHARACTERS = 80
 
 
 class SourcePosition(NamedTuple):
-    """A point in a file, as editors count: from 1."""
+    """A position in a file, counted from 1 as in editors."""
 
     file: str
     line: int
@@ -25,7 +25,7 @@ class SourcePosition(NamedTuple):
 
 
 class PlanProblem(NamedTuple):
-    """One thing that is wrong: where, by which keys one comes there, and what to do instead."""
+    """One fault: its position, the path of keys to it, and a suggestion."""
 
     position: SourcePosition
     path: str
@@ -38,7 +38,7 @@ class PlanProblem(NamedTuple):
         return f"{where}{self.sentence}.{hint}"
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` tells it."""
+        """The record for `--json`."""
         return {
             **self.position._asdict(),
             "path": self.path,
@@ -61,16 +61,16 @@ class InvalidPlan(Invalid):
 
 
 def plan_error(position: SourcePosition, path: str, sentence: str, suggestion: str = "") -> InvalidPlan:
-    """What to raise where nothing can be said of the rest."""
+    """The error for a fault that prevents reading the rest."""
     return InvalidPlan([PlanProblem(position, path, sentence, suggestion)])
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """A question that names what was perhaps meant; empty if nothing is near, or the text is too long for a name."""
+    """A suggestion of the closest known name; empty if none is close, or if the text is too long for a name."""
     close = get_close_matches(text, list(known), n=1, cutoff=0.6) if len(text) <= SHOWN_CHARACTERS else ()
     return f"Did you mean {close[0]!r}?" if close else ""
 
 
 def quote_value(text: str) -> str:
-    """Something that was written, as far as it fits into a sentence."""
+    """A quoted value, shortened to fit into a sentence."""
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")

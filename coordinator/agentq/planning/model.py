@@ -1,6 +1,6 @@
-"""What may be said in a plan. The published schema and the tables of README.md are made from these models.
+"""The models of a plan file. The published schema and the tables of README.md are generated from them.
 
-They are checked when variables are filled in, defaults are given and matrices are spread out; see expander.py.
+Tables are validated after variables, defaults and matrices were applied; see expander.py.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ FailureClass = Annotated[Text, WithJsonSchema({"type": "string", **_CLASSES})]
 FailureClasses = Annotated[tuple[FailureClass, ...], Field(strict=False)]
 TextList = Annotated[tuple[Text, ...], Field(strict=False)]
 KEYS_LISTED = 12
-"""Keys that are all named if none is near to what was written."""
+"""If a model has no more keys than this, an unknown key lists all of them."""
 
 
 class PlanModel(BaseModel):
-    """A mapping of a plan. Keys that are not known are told with the one that was perhaps meant."""
+    """A mapping in a plan. Unknown keys are faults, with a suggestion."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
@@ -68,7 +68,7 @@ class PlanModel(BaseModel):
 
 
 class CommandStep(PlanModel):
-    """A command beside the task's own, where more is to be said than the command."""
+    """A command beside the task's own, with more settings than the command itself."""
 
     shell: bool = False
     """Whether a shell reads the command."""
@@ -79,7 +79,7 @@ class CommandStep(PlanModel):
 
 
 def _parse_step(value: Any, info: ValidationInfo) -> Any:
-    """A line or a list is the command, read by a shell if the task's own is."""
+    """Text or a list is a command; text is read by a shell if the task's own command is."""
     if value is None or isinstance(value, dict):
         return value
     return {"command": value, "shell": bool(info.data.get("shell")) and isinstance(value, str)}
@@ -97,10 +97,10 @@ FunctionArguments = Annotated[Any, BeforeValidator(_parse_arguments), WithJsonSc
 
 
 class TaskClassRetry(PlanModel):
-    """What is different after failures of one class."""
+    """Overrides for failures of one class."""
 
     retries: Annotated[int, Field(ge=0)] | None = None
-    """How often it is tried again after this class, which is then counted by itself."""
+    """How often it is tried again after this class, which is then counted separately."""
     delay: Duration | None = None
     factor: float | None = None
     delay_max: Duration | None = None
@@ -112,70 +112,71 @@ class TaskRetry(PlanModel):
     """How often a task is tried again, after what, and when."""
 
     failures: Annotated[int, Field(ge=0)] | None = None
-    """As `retries` of the task; 0 if not said."""
+    """As `retries` of the task; default 0."""
     crashes: Annotated[int, Field(ge=0)] | None = None
-    """How often its worker may die under it; 3 if not said."""
+    """How often its worker may die while running it; default 3."""
     deferrals: Annotated[int, Field(ge=0)] | None = None
-    """How often a usage limit may put it off; 100 if not said."""
+    """How often a usage limit may defer it; default 100."""
     delay: Duration | None = None
     """The first wait."""
     factor: Annotated[float, Field(strict=False)] | None = None
-    """Each wait is so many times the one before; 1 is a fixed wait."""
+    """Each wait is the one before times this; 1 is a fixed wait."""
     delay_max: Duration | None = None
     """The longest wait."""
     delays: Annotated[tuple[Duration, ...], Field(strict=False)] | None = None
     """The waits themselves, in order."""
     jitter: bool | None = None
-    """Whether an exponential wait is a random part of itself."""
+    """Whether an exponential wait is shortened at random."""
     max_elapsed: Duration | None = None
-    """No try begins later than this after the submit."""
+    """No attempt begins later than this after the submit."""
     only: FailureClasses | None = None
-    """The classes of failure that are tried again; all if none is named."""
+    """The classes of failure that are tried again; default all."""
     final: FailureClasses | None = None
     """Classes that are never tried again."""
     classes: dict[FailureClass, TaskClassRetry] | None = None
-    """What is different after failures of one class."""
+    """Overrides for failures of one class."""
 
 
 class WorktreeOptions(PlanModel):
-    """How a task works in its worktree, and what becomes of the work. See the page on workspaces."""
+    """How a task works in its worktree, and how its work is merged. See the page on workspaces."""
 
     merge: Literal["squash", "rebase", "merge", "none"] | None = None
-    """How the work gets into the target: `squash` is one commit a task. `none`: it stays on its own branch."""
+    """How the work is merged into the target: `squash` makes one commit per task; with `none` it stays on its own
+    branch."""
     copy_files: TextOrList | None = None
     """Paths in the repository's own checkout that are copied into the worktree, such as .env."""
     link_files: TextOrList | None = None
     """Paths that are linked into it, such as node_modules."""
     sparse: TextOrList | None = None
-    """Folders that are checked out; all if none is named."""
+    """Folders to check out; default all."""
     check_ignored: Literal["clean", "keep"] | None = None
-    """Whether ignored files of one check, such as what it built, are there for the next; `clean` if not said."""
+    """Whether ignored files of one check, such as build results, are kept for the next; default `clean`."""
     ports: TextOrList | None = None
-    """Variables that get the number of a free port each."""
+    """Variables that each get the number of a free port."""
     trust: Literal["none", "repo"] | None = None
     """Whether the hooks of the repository run."""
     sign: bool | None = None
     """Whether commits are signed, as git is configured to."""
     dirty: Literal["allow", "refuse"] | None = None
-    """Whether the repository's own checkout may have changes that nobody has committed."""
+    """Whether the repository's own checkout may have uncommitted changes."""
     on_check: Literal["agent", "retry", "fail"] | None = None
-    """Who mends a check that fails: the agent in its conversation, another attempt, or nobody."""
+    """What repairs a failed check: the agent in its conversation, another attempt, or nothing."""
     on_conflict: Literal["agent", "resolver", "retry", "fail"] | None = None
-    """Who resolves a conflict."""
+    """What resolves a conflict."""
     resolver: Text | None = None
     """The agent that resolves conflicts, with `on_conflict: resolver`."""
     rounds: Annotated[int, Field(ge=0, le=most.REPAIR_ROUNDS_MAX)] | None = None
-    """How often a conflict or a failed check goes back, beside `retries`; 2 of each if not said."""
+    """How often a conflict or a failed check is sent back, in addition to `retries`; default 2 of each."""
     tree: Literal["auto", "clean", "same"] | None = None
-    """What another attempt starts from: a clean worktree, or the same."""
+    """What another attempt starts from: a clean worktree, or the same one."""
     keep: Literal["failed", "always", "never"] | None = None
-    """Whose worktrees stay for somebody to look at."""
+    """Which worktrees are kept for inspection."""
     push: bool | None = None
     """Whether the target is pushed to the remote."""
     remote: Text | None = None
-    """Which remote; origin if not said."""
+    """The remote; default origin."""
     after_merge: Command | None = None
-    """A command that runs when the work is in the target, such as one that opens a pull request."""
+    """A command that runs after the merge, such as one that opens a pull request."""
     update_checkout: bool | None = None
     """Whether the repository's own checkout follows the target, if it is clean and on it."""
 
@@ -187,112 +188,112 @@ WorktreeSetting = Annotated[
 
 
 class TaskSettings(PlanModel):
-    """What a task says of how it works, and `defaults` for all tasks."""
+    """Settings of a task, and of `defaults` for all tasks."""
 
     agent: Text | None = None
-    """The agent that is given the prompt, such as claude; see `agentq agents`."""
+    """The agent that gets the prompt, such as claude; see `agentq agents`."""
     model: Text | None = None
     """The model that the agent uses."""
     permissions: Literal["read", "edit", "full"] | None = None
-    """What the agent may do without asking; edit if not said."""
+    """What the agent may do without asking; default edit."""
     trust: Literal["none", "repo"] | None = None
     """Whether hooks and servers of the repository may run in the agent."""
     account: Text | None = None
-    """Who is billed, if not whoever's turn it is."""
+    """The account to bill; default the next in turn."""
     max_cost: Dollars | None = None
     """The most that the task may cost, in dollars, in all its attempts."""
     max_tokens: Count | None = None
     """The most tokens."""
     max_turns: Annotated[int, Field(gt=0)] | None = None
-    """The most times that the agent may ask its model."""
+    """The most calls of the agent to its model."""
     expects: Literal["anything", "changes"] | None = None
-    """With `changes`, an end without any is a failure, unless the agent declares that nothing has to be changed."""
+    """With `changes`, an end without changes is a failure, unless the agent declares that none are needed."""
     on_limit: Literal["defer", "fail"] | None = None
-    """What becomes of the task when the account is at its limit."""
+    """What happens to the task when the account is at its limit."""
     startup_timeout: Duration | None = None
-    """The longest until the agent says its first word."""
+    """The longest time until the agent's first output."""
     linger_timeout: Duration | None = None
-    """The longest from its last word to its end."""
+    """The longest time from its last output to its end."""
     context: Literal["none", "dependencies", "plan"] | None = None
-    """Which finished tasks the agent is told of: none, those that it needs, or all of the plan."""
+    """Which completed tasks the agent is told about: none, those that it needs, or all of the plan."""
 
     shell: bool = False
-    """Whether a shell reads the command, and the check and setup where those are lines."""
+    """Whether a shell reads the command, and a check and setup that are text."""
     env: EnvironmentVariables | None = None
     """Variables of the process."""
     cwd: Text | None = None
     """The folder that it works in: within the worktree, or, without one, from the plan's folder."""
     check: CheckCommand = None
-    """A command that must succeed on the merged work before it gets into the target."""
+    """A command that must succeed on the merged work before it reaches the target."""
     setup: CheckCommand = None
-    """A command that makes a new worktree ready, such as one that installs what it needs."""
+    """A command that prepares a new worktree, such as one that installs dependencies."""
     workspace: WorktreeSetting | None = None
-    """How it works in its worktree; `false`: it works in the plan's folder, without one."""
+    """Worktree options; `false`: it works in the plan's folder, without a worktree."""
 
     queue: Id | None = None
-    """The queue that it waits in; default if not said."""
+    """The queue of the task; default `default`."""
     priority: Annotated[int, Field(ge=0, le=most.PRIORITY_MAX)] | None = None
-    """How urgent it is, 9 the most; 5 if not said."""
+    """The priority, 9 the most urgent; default 5."""
     labels: dict[str, Text] | None = None
     """Labels to find it by."""
     demands: dict[str, Text] | None = None
-    """What its worker must be, such as `gpu: a100` or `version: ">=0.2"`."""
+    """Requirements for its worker, such as `gpu: a100` or `version: ">=0.2"`."""
     limits: LimitUnits | None = None
-    """Limits that it needs room under, and how much of each if not 1."""
+    """Limits that it counts against, and how many units of each if not 1."""
     retries: Annotated[int, Field(ge=0)] | None = None
-    """How often it is tried again if it fails: never (0) if not said. See `crashes` for its worker's death."""
+    """How often it is tried again after a failure; default 0. For the death of its worker see `crashes`."""
     retry: TaskRetry | None = None
     """How often it is tried again, after what, and when."""
     on_failed: Literal["skip", "run", "fail"] | None = None
-    """What becomes of it if a task that it needs does not complete."""
+    """What happens to it if a task that it needs does not complete."""
     timeout: Duration | None = None
     """The longest that one attempt may run."""
     silence_timeout: Duration | None = None
-    """The longest that it may write nothing."""
+    """The longest time without output."""
     stop_grace: Duration | None = None
-    """From the polite signal to the one that cannot be refused, when it is stopped."""
+    """The time from SIGTERM to SIGKILL when it is stopped."""
     delay: Duration | None = None
-    """How long to wait after the plan was submitted."""
+    """How long to wait after the submit of the plan."""
     expires: Duration | None = None
-    """It fails if it has not begun after so long."""
+    """It fails if it has not begun after this time."""
     keep: Duration | None = None
-    """How long it can be looked up after its end; 7d if not said."""
+    """How long its record is kept after its end; default 7d."""
     memory: Size | None = None
     """The most memory that it may use."""
     cpu_time: Duration | None = None
     """The most time on a processor."""
     nice: Annotated[int, Field(ge=0, le=19)] | None = None
-    """How much it gives way to others."""
+    """The niceness of its process."""
 
 
 class TaskDefinition(TaskSettings):
     """One task: a prompt for an agent, a command, or a call of a function."""
 
     id: Id
-    """What it is called; tasks that need it name it so."""
+    """The id, by which other tasks need it."""
     title: Text | None = None
-    """What people read; the id if not said."""
+    """The title for people; default the id."""
     prompt: Text | None = None
-    """What the agent is to do."""
+    """The prompt for the agent."""
     prompt_file: Text | None = None
     """A file with the prompt, in the plan's folder."""
     command: Command | None = None
-    """A command: a line that is split into words, or a list."""
+    """A command: text that is split into words, or a list."""
     stdin: Text | None = None
-    """What the command reads."""
+    """The standard input of the command."""
     function: FunctionPath | None = None
     """A function, as `module:name`."""
     args: FunctionArguments = None
-    """What the function is given: a list, or a mapping of keywords."""
+    """The arguments of the function: a list, or a mapping of keywords."""
     needs: TextOrList = ()
-    """The tasks that must have completed before: their work is in what this one starts from."""
+    """The tasks that must complete first; this one starts from their work."""
     matrix: dict[str, list[JsonValue] | str] | str | None = None
-    """One task for each combination of these values, which stand for `{{ matrix.NAME }}`. `exclude` lists those that
-    are left out."""
+    """One task for each combination of these values, used as `{{ matrix.NAME }}`. `exclude` lists combinations to leave
+    out."""
     foreach: list[JsonValue] | str | None = None
-    """One task for each of these, which stands for `{{ item }}`, or `{{ item.KEY }}` of a mapping."""
+    """One task for each of these values, used as `{{ item }}`, or as `{{ item.KEY }}` for a mapping."""
     state: Text | None = None
-    """Of an exported plan: a task that is `completed` is not done again, and nobody waits for it."""
+    """In an exported plan: a task that is `completed` is not run again, and no task waits for it."""
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
@@ -318,49 +319,51 @@ class TaskDefinition(TaskSettings):
 
 
 class PlanDefinition(PlanModel):
-    """A plan: tasks, and what holds for all of them."""
+    """A plan: tasks, and settings for all of them."""
 
     name: Id | None = None
-    """What the plan is called; the name of its file if not said."""
+    """The name of the plan; default the name of its file."""
     repository: Text | None = None
-    """Where the tasks get their worktrees: a folder, from the plan's, or an address that git can fetch from. Without it
-    the repository that the plan lies in, if any task is an agent's or merging is spoken of; `none`: no worktrees."""
+    """The repository of the worktrees: a folder relative to the plan's, or an address that git can fetch from.
+    Default is the repository that contains the plan, if a task has an agent or any merge setting is used; `none`: no
+    worktrees."""
     base: Text | None = None
-    """The branch or commit that the work starts from; the branch that is checked out if not said."""
+    """The branch or commit that the work starts from; default the branch that is checked out."""
     target: Text | None = None
-    """The branch that the work goes to; `agentq/NAME` if not said."""
+    """The branch that the work is merged into; default `agentq/NAME`."""
     merge: Literal["squash", "rebase", "merge", "none"] | None = None
-    """How the work gets there; squash if not said."""
+    """How the work is merged; default squash."""
     check: Any = None
-    """A command that must succeed on the merged work of each task before it gets into the target."""
+    """A command that must succeed on the merged work of each task before it reaches the target."""
     setup: Any = None
-    """A command that makes each new worktree ready."""
+    """A command that prepares each new worktree."""
     workspace: WorktreeSetting | None = None
-    """How tasks work in their worktrees."""
+    """Worktree options for all tasks."""
     on_failed: Literal["skip", "run", "fail-plan", "keep-going", "fail-fast"] | None = None
-    """If a task fails: those that need it are skipped (the default, also `keep-going`), run all the same, or the rest
-    of the plan is cancelled (also `fail-fast`)."""
+    """If a task fails: tasks that need it are skipped (the default, also `keep-going`), run all the same, or the
+    rest of the plan is cancelled (also `fail-fast`)."""
     max_parallel: Annotated[int, Field(gt=0)] | None = None
-    """The most tasks at the same time, on all workers together."""
+    """The most tasks at the same time, over all workers."""
     budget: Dollars | None = None
-    """The most that all tasks together may cost, in dollars; then what waits is cancelled, what runs is finished."""
+    """The most that all tasks together may cost, in dollars; beyond it, waiting tasks are cancelled and running ones
+    completed."""
     vars: dict[str, JsonValue] | None = None
-    """Values that stand for `{{ vars.NAME }}`. One without a value must be given with `--var NAME=VALUE`."""
+    """Values for `{{ vars.NAME }}`. A variable without a value must be given with `--var NAME=VALUE`."""
     defaults: TaskSettings | None = None
-    """What holds for each task that does not say otherwise."""
+    """Settings for each task that does not set them itself."""
     include: TextOrList | None = None
     """Files with more tasks, in the plan's folder or below it."""
     tasks: list[TaskDefinition]
-    """The tasks. They run as soon as what they need has completed, whatever their order here."""
+    """The tasks. Each runs as soon as the tasks that it needs have completed, whatever their order here."""
 
 
 class PlanFragment(PlanModel):
-    """A file that a plan includes: tasks, and what holds for these."""
+    """A file that a plan includes: tasks, and settings for these."""
 
     vars: dict[str, JsonValue] | None = None
     """Values for its tasks, where the plan has none of that name."""
     defaults: TaskSettings | None = None
-    """What holds for each of its tasks that does not say otherwise."""
+    """Settings for each of its tasks that does not set them itself."""
     include: TextOrList | None = None
     """Files with more tasks."""
     tasks: list[Any]
@@ -371,4 +374,4 @@ AGENT_KEYS = (
     *("agent", "model", "permissions", "trust", "account", "max_cost", "max_tokens", "max_turns", "expects"),
     *("on_limit", "startup_timeout", "linger_timeout", "context"),
 )
-"""What is said of an agent alone."""
+"""Keys for tasks with an agent only."""

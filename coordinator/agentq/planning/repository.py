@@ -1,7 +1,7 @@
-"""Where the work of a plan is done: its repository, what it starts from, and the branch that it goes to.
+"""Finds the repository of a plan, its base and its target branch.
 
-What is wrong with it is found when the plan is submitted, by looking at the repository and changing nothing: that it is
-one, that there is somebody to commit as, that the base exists, and that nobody's checkout would be in the way.
+Problems are found before the submit, by reading the repository and changing nothing: it exists, git knows a committer,
+the base exists, and no checkout is in the way.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from agentq.planning.read.source_tree import SourceTable, find_position
 NO_REPOSITORY = "none"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+@?[^\s/:]*:\S+")
 _KEPT_VARIABLES = frozenset((*PASSED_VARIABLES, "GIT_SSH_COMMAND", "GIT_SSH", "GIT_ASKPASS", "GIT_SSL_CAINFO"))
-"""Of git's variables; others may mean another repository, as within one of its hooks."""
+"""Git variables that are passed on; others may point to another repository, as within a git hook."""
 _IDENTITY_VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
 _own_directories = OwnGitDirectories()
 RUN_BRANCH = "agentq/RUN"
-"""What the branch that a run works on is called."""
+"""The branch name of a run."""
 GIT_TIMEOUT_S = 30
-"""How long a remote may take to tell its branches."""
+"""How long a remote may take to list its branches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRepository:
-    """Where the work is done, and where it goes."""
+    """The repository, base and target of a plan."""
 
     repository: str
     local: bool
-    """Whether it is a folder of this host, so that only workers of this host can work there."""
+    """Whether it is a folder of this host, so that only workers of this host can use it."""
     base: str
     target: str
     update_checkout: bool = False
     checked_out: str | None = None
-    """The branch that the repository's own checkout is on, if it has one."""
+    """The branch that is checked out in the repository's own checkout, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryOptions:
-    """What was said on the command line of where the work is done."""
+    """Options of the command line."""
 
     base: str | None = None
     target: str | None = None
@@ -60,7 +60,7 @@ class RepositoryOptions:
 
 
 def needs_worktrees(expanded: ExpandedPlan) -> bool:
-    """Whether tasks of a plan are to work in worktrees."""
+    """Whether any task of a plan works in a worktree."""
     plan = expanded.plan
     if plan.repository is not None:
         return plan.repository != NO_REPOSITORY
@@ -77,7 +77,7 @@ def _needs_worktree(task: TaskDefinition) -> bool:
 
 
 def find_repository(expanded: ExpandedPlan, options: RepositoryOptions | None = None) -> PlanRepository | None:
-    """Where the work of a plan is done; None if it needs no repository."""
+    """The repository of a plan; None if it needs none."""
     if not needs_worktrees(expanded):
         return None
     options, plan = options or RepositoryOptions(), expanded.plan
@@ -104,7 +104,7 @@ def find_repository(expanded: ExpandedPlan, options: RepositoryOptions | None = 
 
 
 def find_repository_faults(plan: PlanDefinition, table: SourceTable, folder: Path) -> list[PlanProblem]:
-    """What is wrong with the folder that a plan names as its repository. Addresses and branches are not looked at."""
+    """The faults of the folder that a plan names as its repository. Addresses and branches are not checked."""
     location = plan.repository
     if location in (None, NO_REPOSITORY) or _is_address(location, folder):
         return []
@@ -117,7 +117,7 @@ def _is_address(location: str, folder: Path) -> bool:
 
 
 def _find_top_level(location: str, table: SourceTable, plan_folder: Path) -> Path | PlanProblem:
-    """The repository that a folder lies in, from the plan's folder, or what is wrong with it."""
+    """The repository that contains a folder, or the fault."""
     place, path = find_position(table, ("repository",))
     folder = Path(plan_folder, os.path.expanduser(location)).resolve()
     if not folder.is_dir():
@@ -134,7 +134,7 @@ def _workspace_flag(expanded: ExpandedPlan, name: str) -> bool:
 
 
 def _find_toplevel(folder: Path) -> Path | None:
-    """The checkout that a folder lies in, or the bare repository that it is."""
+    """The checkout that contains a folder, or the folder itself if it is a bare repository."""
     git_directory = _own_directories.locate(folder)
     if git_directory is None:
         run_git(None, "version")
@@ -143,7 +143,7 @@ def _find_toplevel(folder: Path) -> Path | None:
 
 
 class _LocalRepository:
-    """A repository of this host, as it stands."""
+    """A repository of this host."""
 
     def __init__(self, top: Path) -> None:
         self._top = top
@@ -155,7 +155,7 @@ class _LocalRepository:
         return out.strip() if code == 0 else None
 
     def check(self, expanded: ExpandedPlan, base: str) -> None:
-        """What a plan needs of its repository before it can begin."""
+        """Refuse a repository without the base or a committer, or with changes that the plan refuses."""
         if self.commit(base) is None:
             _, out = run_git(self._top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes")
             names = sorted(out.split(), key=lambda name: name.startswith("agentq/"))
@@ -170,7 +170,7 @@ class _LocalRepository:
             self._check_clean("--untracked-files=all", "the plan says `dirty: refuse`")
 
     def _check_identity(self) -> None:
-        """Nobody commits as nobody."""
+        """Refuse a repository where git does not know the committer."""
         for role in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
             code, _ = run_git(self._top, "-c", "user.useConfigOnly=true", "var", role)
             if code:
@@ -190,7 +190,7 @@ class _LocalRepository:
             )
 
     def check_target(self, target: str, *, update: bool) -> None:
-        """The branch that somebody has checked out is not moved under their feet."""
+        """Refuse a target that is checked out, unless that checkout may be updated."""
         if run_git(self._top, "check-ref-format", "--branch", target)[0]:
             raise Invalid(f"{quote_value(target)} is not the name of a branch.")
         where = self._worktrees().get(f"refs/heads/{target}")
@@ -206,7 +206,8 @@ class _LocalRepository:
         self._check_clean("--untracked-files=no", "the checkout is to follow the work")
 
     def check_names(self, target: str) -> None:
-        """A branch is a file below `refs/heads` to git, so none can have the name of a folder of others."""
+        """Refuse branch names that git cannot have beside existing ones: a branch is a file below `refs/heads`, so its
+        name cannot be a folder of others."""
         for name, instead in ((target, ", or name another branch with --target"), (RUN_BRANCH, "")):
             parts = name.split("/")
             above = [f"refs/heads/{'/'.join(parts[:depth])}" for depth in range(1, len(parts))]
@@ -220,7 +221,7 @@ class _LocalRepository:
                 )
 
     def check_history(self, base: str, target: str) -> None:
-        """Tasks start from the target, which has what they need: it must have the base, or come to have it."""
+        """Refuse a target that has diverged from the base: tasks start from the target, which must contain the base."""
         tip, begun = self.commit(f"refs/heads/{target}"), self.commit(base)
         if tip is None or begun is None:
             return
@@ -235,7 +236,7 @@ class _LocalRepository:
             )
 
     def _worktrees(self) -> dict[str, str]:
-        """Where branches are checked out."""
+        """The checkouts, by branch."""
         _, out = run_git(self._top, "worktree", "list", "--porcelain")
         found: dict[str, str] = {}
         for block in out.split("\n\n"):
@@ -257,7 +258,7 @@ def _refuses_dirty(expanded: ExpandedPlan) -> bool:
 
 
 def _remote_repository(expanded: ExpandedPlan, address: str, options: RepositoryOptions) -> PlanRepository:
-    """A repository that git fetches from: what it has is asked of it, if this host can reach it."""
+    """A repository that git fetches from. Its branches are checked if this host can reach it."""
     base = options.base or expanded.plan.base
     code, out = run_git(None, "ls-remote", "--symref", "--", address, "HEAD", *([base] if base else []))
     if code == 0:
@@ -278,7 +279,7 @@ def has_branch(repository: str, name: str) -> bool:
 
 
 def run_git(folder: Path | None, *arguments: str, timeout_s: int = GIT_TIMEOUT_S) -> tuple[int, str]:
-    """Ask git something, of the repository of a folder or of none; its exit code and what it says."""
+    """Run git in the repository of a folder, or in none; returns its exit code and output."""
     environment = {name: value for name, value in os.environ.items() if _is_passed(name)}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
     git_directory = _own_directories.locate(folder) if folder is not None and folder.is_dir() else None

@@ -1,7 +1,7 @@
-"""Which tasks of an edited plan need not be done again, because an earlier plan of the same file has done them.
+"""Finds tasks of an edited plan that an earlier plan of the same file has already completed.
 
-A task is done if it completed there, nothing of it has changed since, and the same holds for all that it needs. What
-other tasks take from it is taken from its run of that time.
+A task is reused if it completed there, is unchanged since, and the same holds for all tasks that it needs. Its outputs
+are those of the earlier run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DIGEST_BYTES = 6
 
 
 def digest_tasks(tasks: Sequence[CompiledTask], plan: str) -> dict[str, str]:
-    """All that makes each task, but for the id of its plan, as a digest."""
+    """A digest of each task, without the id of its plan."""
     return {task.id: _digest_task(task, plan) for task in tasks}
 
 
@@ -32,7 +32,7 @@ def _digest_task(task: CompiledTask, plan: str) -> str:
 def unchanged_tasks(
     tasks: Sequence[CompiledTask], shapes: Mapping[str, str], before: Mapping[str, str], done: Container[str]
 ) -> list[str]:
-    """Those of `done` that are what they were before, with all that they need; each task comes after those."""
+    """The tasks of `done` that are unchanged, with all that they need; `tasks` is in topological order."""
     same: dict[str, None] = {}
     for task in tasks:
         is_same = task.id in done and before.get(task.id) == shapes[task.id]
@@ -42,6 +42,6 @@ def unchanged_tasks(
 
 
 def remove_done_tasks(tasks: Sequence[CompiledTask], done: Container[str]) -> tuple[CompiledTask, ...]:
-    """The tasks that are left. They need not wait for what is done."""
+    """The remaining tasks, without needs that are done."""
     left = (task for task in tasks if task.id not in done)
     return tuple(replace(task, needs=tuple(need for need in task.needs if need not in done)) for task in left)

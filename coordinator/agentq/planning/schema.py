@@ -1,4 +1,4 @@
-"""The JSON schema of a plan, for editors: made of the models, with what their keys are for."""
+"""The JSON schema of a plan for editors, generated from the models with their descriptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentq.planning.model import CHECK_SCHEMA, CommandStep, PlanDefinition
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 EXPRESSION_SCHEMA = {"type": "string", "pattern": r"\{\{.*\}\}"}
-"""What may stand in the place of anything else: it is known when it is filled in."""
+"""An expression may replace any value; its result is checked when it is filled in."""
 _CHECK_KEYS = ("check", "setup")
 
 
@@ -31,7 +31,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 def _allow_expression(name: str, key_schema: dict[str, Any]) -> dict[str, Any]:
-    """One key: what it takes, or an expression that becomes that."""
+    """The schema of a key: its own type, or an expression."""
     description = {"description": key_schema["description"]} if "description" in key_schema else {}
     if name in _CHECK_KEYS:
         return {**description, "$ref": "#/$defs/Check"}
@@ -43,6 +43,6 @@ def _allow_expression(name: str, key_schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _takes_text(choice: dict[str, Any]) -> bool:
-    """Whether any text will do, and so an expression."""
+    """Whether any text is allowed, and therefore an expression."""
     kinds = choice.get("type", [])
     return "string" in ([kinds] if isinstance(kinds, str) else kinds) and not choice.keys() & {"enum", "pattern"}

@@ -1,4 +1,4 @@
-"""A compiled plan becomes a submitted one, through whatever reaches the coordinator."""
+"""Submits a compiled plan, to Redis or to a coordinator over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentq.planning.compiler import CompiledPlan, CompiledTask
 
 
 class PlanSubmitter(Protocol):
-    """What a plan is submitted to: Redis itself, or a coordinator over HTTP."""
+    """Submits plans: to Redis itself, or to a coordinator over HTTP."""
 
     def submit(
         self, plan: str, header: PlanHeader, tasks: Sequence[TaskSubmission], *, durable: bool = False
@@ -23,7 +23,7 @@ class PlanSubmitter(Protocol):
 def build_header(
     compiled: CompiledPlan, *, file: str = "", folder: str = "", host: str = "", crewed: bool = False
 ) -> PlanHeader:
-    """What is to be kept of a plan beside its tasks."""
+    """The properties of a plan that are stored beside its tasks."""
     repository = compiled.repository
     location: dict[str, Any] = {}
     if repository is not None:
@@ -64,5 +64,5 @@ def submit_plan(
 
 
 def reserve_for_plan(spec: RunSpec, plan: str) -> RunSpec:
-    """A run that is left to the workers of its plan."""
+    """A run that only the workers of its plan may execute."""
     return spec.model_copy(update={"demands": {**spec.demands, PLAN_LABEL: plan}})

@@ -1,6 +1,6 @@
-"""How values are written in a plan: durations, sizes, amounts, command lines; and what is said if they are not.
+"""Types of values in a plan: durations, sizes, amounts, command lines; with their error messages.
 
-Each is read into what a run's spec has, and knows its JSON schema.
+Each is parsed into the value of a run's spec, and has a JSON schema.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _FUNCTION_PATTERN = re.compile(r"[\w.]+:[\w.]+")
 _ASSIGNMENT_PATTERN = re.compile(r"[A-Za-z_]\w*=")
 _EXPANSION_PATTERN = re.compile(r"\$[A-Za-z_{(]|`")
 _OUTPUT_PATTERN = re.compile(r"\{\{\s*(tasks\.[^{}]*?)\s*\}\}")
-"""What a task before this one gives is one word, whatever it is."""
+"""An output of an earlier task is one word of a command, whatever it contains."""
 _SHELL_OPERATORS = set("();<>|&")
 
 
 def _parse_text(value: Any) -> Any:
-    """Text, also if it looks like a number; but not what YAML takes for true, false or nothing."""
+    """Text, also if it looks like a number; but not true, false or null."""
     return value.written if isinstance(value, WrittenNumber) else value
 
 
@@ -76,17 +76,17 @@ def _parse_dollars(value: Any) -> Any:
 
 
 def _parse_list(value: Any) -> Any:
-    """A list, of which a single one need not be put into one."""
+    """A list; a single value becomes a list of one."""
     return value if isinstance(value, list | tuple) or value is None else [value]
 
 
 def _parse_command(value: Any, info: ValidationInfo) -> Any:
-    """The arguments of a command that is a line, or a list."""
+    """The arguments of a command that is text or a list."""
     return parse_argv(value, shell=bool(info.data.get("shell")))
 
 
 def parse_argv(value: Any, *, shell: bool) -> Any:
-    """A line becomes words as a shell would make them, and without `shell` nothing else that a shell does."""
+    """Split text into words as a shell would, but without `shell` nothing else that a shell does."""
     value = _parse_text(value)
     if not isinstance(value, str):
         if not isinstance(value, list | tuple):
@@ -115,7 +115,7 @@ def _split_command(line: str) -> list[str]:
 
 
 def _split_quoted(line: str) -> list[str]:
-    """The words with their quotes, and what stands between them."""
+    """The words with their quotes, and the operators between them."""
     reader = shlex.shlex(line.replace("\n", " "), posix=False, punctuation_chars=True)
     reader.whitespace_split = True
     reader.commenters = ""
@@ -129,14 +129,14 @@ def _parse_function(value: Any) -> Any:
 
 
 def _parse_environment(value: Any) -> Any:
-    """Numbers, true and false are what was written."""
+    """Numbers and booleans become the text that was written."""
     if not isinstance(value, Mapping):
         return value
     return {name: source_text(each) if isinstance(each, bool | int | float) else each for name, each in value.items()}
 
 
 def _parse_limit_units(value: Any) -> Any:
-    """Limits by their keys alone, or with how much of each."""
+    """Limits by their keys alone, or with units."""
     value = _parse_text(value)
     keys = [value] if isinstance(value, str) else value
     return dict.fromkeys(map(_parse_text, keys), 1) if isinstance(keys, list) else value

@@ -1,1 +1,1 @@
-"""A worker's way to the server through the coordinator, where it cannot or should not reach Redis itself."""
+"""Lets a worker use a coordinator over a WebSocket, where it cannot or should not reach Redis itself."""

@@ -1,6 +1,4 @@
-"""What a worker's runs have to do with others, through a coordinator: children that they look after, and what they may
-know of those before them. How the worker asks, and what may be asked.
-"""
+"""Children and inputs of a remote worker's runs: the worker's requests, and the coordinator's answers."""
 
 from __future__ import annotations
 
@@ -43,14 +41,14 @@ from agentq.remote_worker.remote_store import RemoteStore
 
 REQUEST_ATTEMPTS = 5
 RETRY_DELAY_S = 1.0
-"""After how long a wait that could not be asked for is asked for again."""
+"""The delay before a wait that failed is requested again."""
 
 _signals_adapter: TypeAdapter[list[SignalMessage]] = TypeAdapter(list[SignalMessage])
 _entries_adapter: TypeAdapter[list[RunLogEntry]] = TypeAdapter(list[RunLogEntry])
 
 
 class RemoteRunVerbs(RunVerbs):
-    """The verbs, of which a worker says those about what it holds."""
+    """The verbs for runs that the worker holds."""
 
     store: RemoteStore
 
@@ -65,7 +63,8 @@ class RemoteRunVerbs(RunVerbs):
 
 
 def request_held_run(store: RemoteStore, claim: Claim, kind: type[HeldRunMessage], **fields: Any) -> Any:
-    """What the coordinator answers to a question about a run that is held; asked again while a connection is made."""
+    """Send a request about a run that the worker holds, and return the answer; retried while the connection is
+    restored."""
     for attempt in range(1, REQUEST_ATTEMPTS + 1):
         number = store.next_number()
         question = kind.model_validate({"id": number, "run": claim.id, "fence": claim.fence, **fields})
@@ -83,7 +82,7 @@ def _parse_runs(records: list[Any]) -> list[RunRecord]:
 
 
 class RemoteAttemptChildren(AttemptChildren):
-    """Those of one attempt's run."""
+    """The children of one attempt."""
 
     def __init__(self, store: RemoteStore, claim: Claim) -> None:
         self._store = store
@@ -109,7 +108,7 @@ class RemoteAttemptChildren(AttemptChildren):
 
 
 class RemoteWorkerChildren(WorkerChildren):
-    """Those of all runs of a worker. Who waits costs no thread: the coordinator's answer rings."""
+    """The children of all runs of a worker. A wait takes no thread: the coordinator's answer sets its flag."""
 
     def __init__(self, store: RemoteStore) -> None:
         self._store = store
@@ -139,7 +138,7 @@ class RemoteWorkerChildren(WorkerChildren):
         future.add_done_callback(lambda done: self._handle_answer(claim, run_id, wake_flag, done))
 
     def _handle_answer(self, claim: Claim, run_id: str, wake_flag: WakeFlag, done: Future[Any]) -> None:
-        """In the thread of the connection."""
+        """Called in the thread of the connection."""
         wake_flag.set()
         broken = done.cancelled() or done.exception() is not None
         with self._lock:
@@ -149,7 +148,7 @@ class RemoteWorkerChildren(WorkerChildren):
 
 
 def answer_request(run_verbs: RunVerbs, permissions: WorkerPermissions, question: HeldRunMessage) -> Any:
-    """What a worker is told about a run that it holds; of all others but its kin it gets to know nothing."""
+    """Answer a worker's request about a run that it holds; other runs are visible only as its children or inputs."""
     permissions.check_holds(question.run, question.fence)
     claim = Claim(question.run, question.fence, "", "")
     match question:
@@ -190,7 +189,7 @@ def _answer_child_request(
 
 
 def _redact_run(run: RunRecord) -> RunRecord:
-    """Without what is only for the worker that it was executed by."""
+    """The run without fields that only its own worker may see."""
     return run.model_copy(update={"spec": run.spec.model_copy(update={"env": {}, "stdin": None, "notes": {}})})
 
 
@@ -199,7 +198,8 @@ def _dump_run(run: RunRecord) -> Any:
 
 
 def _make_child_id(question: SubmitChildMessage) -> str:
-    """The same when it is asked for twice; none that the worker chooses, which might be what a schedule is to use."""
+    """The id of a child: the same for a repeated request, and not chosen by the worker, which could take an id that a
+    schedule will use."""
     return make_tick_run_id(
         partition_of(question.run), id_created_ms(question.child), f"{question.run} {question.fence} {question.child}"
     )

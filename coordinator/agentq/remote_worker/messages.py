@@ -1,11 +1,10 @@
-"""What a worker and the coordinator say to each other on a WebSocket: JSON, one message a frame, the same models here
-and there.
+"""The messages between a worker and the coordinator on a WebSocket: JSON, one message per frame.
 
-The worker speaks first: who it is, and which of its lines this is. It is welcomed, with the times that hold here, and
-then asks; every question has a number, and is answered once, in whatever order. A question is a call of one of the
-coordinator's scripts, with that script's own words, or one of the few things that are no script: to wait until
-something comes, to be told what was delivered, to look after children. So both transports say the same things, and what
-makes a word safe to send twice, its fence, its number or its name, is the same on both.
+The worker starts with its name and the purpose of the connection, and is welcomed with the coordinator's settings. Then
+it sends numbered requests, each of which is answered once, in any order. A request is a call of one of the
+coordinator's scripts with the script's own arguments, or one of a few others: wait for entries, list delivered entries,
+look after children. So both transports carry the same calls, and what makes a call safe to repeat (fence, number or
+name) is the same on both.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ CLOSE_REASONS = {
     REPLACED: "another connection of the same worker has taken the place of this one",
     WRONG_PROTOCOL: "it speaks another version of the protocol: the worker ends",
 }
-"""Why the coordinator closes a connection; after any other reason the worker connects again, with growing waits."""
+"""Why the coordinator closes a connection. After any other code the worker reconnects with growing delays."""
 
 ConnectionPurpose = Literal["pulse", "work"]
-"""The lease, which nothing may hold up, has a line of its own."""
+"""The lease has a connection of its own ("pulse"), which large messages cannot delay."""
 ScriptArguments = Annotated[list[str | int], Field(fail_fast=True)]
 RequestNumber = Annotated[int, Field(ge=0, lt=1 << 53)]
 PartitionNumber = Annotated[int, Field(ge=0, lt=PARTITIONS)]
@@ -60,13 +59,13 @@ class _WireMessage(BaseModel):
 
 
 class _CoordinatorMessage(_WireMessage):
-    """What the coordinator says: a worker passes over what it does not know of a newer one."""
+    """A message of the coordinator. A worker ignores unknown fields of a newer version."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class InitMessage(_WireMessage):
-    """The first word of a worker on a new connection."""
+    """The first message of a worker on a new connection."""
 
     type: Literal["init"] = "init"
     protocol: int = PROTOCOL_VERSION
@@ -76,7 +75,7 @@ class InitMessage(_WireMessage):
 
 
 class WelcomeMessage(_CoordinatorMessage):
-    """The answer to it: what holds here. A worker takes these times over, whatever it has been told itself."""
+    """The answer with the coordinator's settings, which override the worker's own."""
 
     type: Literal["welcome"] = "welcome"
     protocol: int = PROTOCOL_VERSION
@@ -91,7 +90,7 @@ class WelcomeMessage(_CoordinatorMessage):
 
 
 class ScriptCallMessage(_WireMessage):
-    """Run a script in a partition, with the words of its header."""
+    """Run a script in a partition, with the arguments of its header."""
 
     type: Literal["call"] = "call"
     id: RequestNumber
@@ -101,28 +100,28 @@ class ScriptCallMessage(_WireMessage):
 
 
 class WatchMessage(_WireMessage):
-    """Answer as soon as something comes to one of these lanes or the inbox, or the time is over.
+    """Answer as soon as an entry arrives in one of these lanes or the inbox, or when the time is over.
 
-    With `claim`, the words of a claim in the one partition that is watched, that is made the moment the wait ends.
+    With `claim`, the arguments of a claim that follows at the end of the wait, in the one partition that is watched.
     """
 
     type: Literal["watch"] = "watch"
     id: RequestNumber
     lanes: dict[PartitionNumber, Annotated[list[str], Field(fail_fast=True)]]
-    """By partition; the inbox of each is watched anyway."""
+    """By partition; the inbox of each is always watched."""
     block_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
     claim: ScriptArguments | None = None
 
 
 class WakeMessage(_WireMessage):
-    """End the wait of that number now; a wait that is over already is left alone."""
+    """End the wait with that number; ignored if it has ended."""
 
     type: Literal["wake"] = "wake"
     id: RequestNumber
 
 
 class PendingEntriesMessage(_WireMessage):
-    """Tell which entries of these lanes were delivered to the worker and are not over."""
+    """List the entries of these lanes that were delivered to the worker and not acknowledged."""
 
     type: Literal["pending"] = "pending"
     id: RequestNumber
@@ -131,7 +130,7 @@ class PendingEntriesMessage(_WireMessage):
 
 
 class _FencedMessage(_WireMessage):
-    """Something about a run that this worker holds with this fence, or about its children."""
+    """A request about a run that this worker holds with this fence, or about its children."""
 
     id: RequestNumber
     run: RunId
@@ -139,24 +138,24 @@ class _FencedMessage(_WireMessage):
 
 
 class SubmitChildMessage(_FencedMessage):
-    """Put a child into the world."""
+    """Submit a child."""
 
     type: Literal["bear"] = "bear"
     child: RunId
-    """Made by the worker. The id of the child follows from it, so that asking twice makes one child."""
+    """Chosen by the worker. The child's id is derived from it, so that a repeated request submits one child."""
     spec: dict[str, Any]
     most: Annotated[int, Field(ge=0, le=CHILDREN_PER_RUN)]
 
 
 class RunStateMessage(_FencedMessage):
-    """Tell how a child, or the run itself, stands."""
+    """Read the record of a child, or of the run itself."""
 
     type: Literal["look"] = "look"
     child: RunId
 
 
 class ChildLogMessage(_FencedMessage):
-    """Tell what a child wrote after a point, about so much of it."""
+    """Read about this many characters of a child's log, after a position."""
 
     type: Literal["read"] = "read"
     child: RunId
@@ -181,27 +180,27 @@ class AwaitChildMessage(_FencedMessage):
 
 
 class SignalsMessage(_FencedMessage):
-    """Tell which signals the run has and has not taken."""
+    """Read the signals that the run has not received yet."""
 
     type: Literal["mail"] = "mail"
 
 
 class InputRunsMessage(_FencedMessage):
-    """Tell how those of these runs stand that the run is given or comes after."""
+    """Read those of these runs that are inputs or dependencies of the run."""
 
     type: Literal["given"] = "given"
     runs: Annotated[list[RunId], Field(max_length=INPUTS, fail_fast=True)]
 
 
 class FinishedTasksMessage(_FencedMessage):
-    """Tell of the newest runs of its plan that are completed, if it is to know of them."""
+    """Read the newest completed runs of its plan, if its context includes them."""
 
     type: Literal["finished"] = "finished"
     most: Annotated[int, Field(gt=0, le=INPUTS)]
 
 
 class AnswerMessage(_CoordinatorMessage):
-    """The reply to the question of that number, as the server shaped it."""
+    """The reply to the request with that number."""
 
     type: Literal["answer"] = "answer"
     id: RequestNumber
@@ -209,7 +208,7 @@ class AnswerMessage(_CoordinatorMessage):
 
 
 class RefusalMessage(_CoordinatorMessage):
-    """What became of a question that has no reply."""
+    """The error of a request."""
 
     type: Literal["refusal"] = "refusal"
     id: RequestNumber
@@ -257,7 +256,7 @@ ERROR_CLASSES: dict[str, type[AgentqError]] = {
 
 
 def parse_worker_message(text: str | bytes) -> WorkerMessage:
-    """What a worker says."""
+    """Parse a message of a worker."""
     check_json_members(text, ("spec",))
     try:
         return _worker_adapter.validate_json(text)
@@ -266,7 +265,7 @@ def parse_worker_message(text: str | bytes) -> WorkerMessage:
 
 
 def parse_coordinator_message(text: str | bytes) -> CoordinatorMessage:
-    """What the coordinator says."""
+    """Parse a message of the coordinator."""
     try:
         return _coordinator_adapter.validate_json(text)
     except ValidationError as error:
@@ -274,7 +273,7 @@ def parse_coordinator_message(text: str | bytes) -> CoordinatorMessage:
 
 
 def make_refusal(number: int, error: AgentqError) -> RefusalMessage:
-    """A refusal in words, without the address of a server that the worker is not to know."""
+    """The refusal for an error, without the address of Redis, which the worker must not learn."""
     message = str(error)
     if message.startswith("The server ") or isinstance(error, Unreachable):
         later = (
@@ -287,7 +286,7 @@ def make_refusal(number: int, error: AgentqError) -> RefusalMessage:
 
 
 def refusal_to_error(refusal: RefusalMessage) -> AgentqError:
-    """The exception that a refusal stands for."""
+    """The exception for a refusal."""
     return ERROR_CLASSES.get(refusal.kind, AgentqError)(refusal.message)
 
 

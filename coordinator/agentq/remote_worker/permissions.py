@@ -1,14 +1,14 @@
-"""What a worker may ask of the server through the coordinator, word by word. Its tasks:
+"""Checks what a remote worker may call, argument by argument. Its tasks:
 
-1. Know which scripts are a worker's; all others are refused by name.
-2. Check every word by the name that the script's header gives it: a worker is itself and nobody else, a lane is one
-   that it serves, a number a number, an outcome an outcome. What is not is refused before anything is called, because
-   a script that stumbles over a word has done half of its work.
-3. See that a fence is of an attempt of this worker's. One that somebody else holds is no fence here: it is blotted out,
-   and the script answers as to any other that has been superseded.
-4. Put in what is not for a worker to say: the dice, and the times that hold.
+1. Allow only the scripts of workers; refuse all others by name.
+2. Check each argument by its name in the script's header: the worker is the connected one, a lane is one that it
+   serves, numbers and outcomes are valid. An invalid argument is refused before the call, because a script that fails
+   in the middle has done half of its work.
+3. Check that a fence belongs to an attempt of this worker. The fence of another worker's attempt is replaced with an
+   invalid one, so that the script answers as for a superseded attempt.
+4. Set arguments that a worker must not choose: random numbers and lease times.
 
-It keeps nothing but what it can find again: who the worker is, and what it holds, stands in Redis.
+It stores only caches: the identity of the worker and its runs are in Redis.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ WORKER_SCRIPTS = frozenset(
     )
 )
 CLAIMING_SCRIPTS = frozenset(("worker/register", "worker/claim", "worker/claim_delivered", "worker/finish_and_claim"))
-"""Whose replies have runs in them, each before its fence."""
+"""Scripts whose replies contain runs, each followed by its fence."""
 INVALID_FENCE = "0-"
 """A fence that no attempt has."""
 ROWS_MAX = 10 * bounds.CLAIM_PER_CALL
-"""Rows of one call: a script has the whole server to itself for as long as it takes."""
+"""The most rows of one call: a script blocks the whole server while it runs."""
 ATTEMPTS_CACHED = 20_000
-"""Attempts that a connection remembers as its worker's; beyond them it asks again."""
+"""Cached attempts of the worker; beyond them the store is read again."""
 VIA_FIELD = "via"
-"""What the record of a worker says of how it came, and with which token."""
+"""The field of a worker's record that tells how it connected, and with which token."""
 
 
 class WorkerPermissions:
-    """Of one worker, on one connection."""
+    """The permissions of one worker on one connection."""
 
     def __init__(
         self,
@@ -94,21 +94,21 @@ class WorkerPermissions:
         self.settings = settings
         self.worker = worker
         self.bound = bound
-        """The token that it came with, if that is good only for what was made known with it."""
+        """The id of its token, if that is bound to the worker registered with it."""
         self.queues = queues
-        """The only queues that its token is good for; all if there are none."""
+        """The only queues that its token is for; all if empty."""
         self._identity: WorkerIdentity | None = None
         self._queues_served: set[str] = set()
-        """The queues that it has served since it is connected."""
+        """The queues that it has served since it connected."""
         self._own_attempts: set[tuple[str, str]] = set()
 
     def admit(self) -> None:
-        """Refuse a worker that somebody else is, with another token or straight from Redis."""
+        """Refuse a worker whose name is registered with another token or directly in Redis."""
         for partition in self.store.partitions() if self._is_limited else ():
             self._read_identity(partition)
 
     def check_arguments(self, script: str, arguments: Iterable[CommandArgument]) -> list[CommandArgument]:
-        """The words to call a script with, if the worker may; asks the server where it has to."""
+        """The arguments to call a script with; refuses a call that is not allowed. May read the store."""
         if script not in WORKER_SCRIPTS:
             raise NotAllowed(f"A worker has no business with {script[:32]!r}.")
         header = SCRIPTS[script].header
@@ -127,7 +127,7 @@ class WorkerPermissions:
         return list(self._blank_foreign_fences(names, checked))
 
     def check_lanes(self, lanes: Iterable[str], *, former: bool = False) -> list[str]:
-        """The same lanes, if the worker serves them; or did so once, which is enough for what it was given then."""
+        """These lanes, if the worker serves them; with `former`, also if it did so earlier on this connection."""
         lane_names = list(lanes)
         queues = {_lane_queue(lane) for lane in lane_names}
         if not self._serves(queues) and not (former and self._queues_served.issuperset(queues)):
@@ -142,13 +142,13 @@ class WorkerPermissions:
             raise NotAllowed(f"The worker {self.worker} serves other queues than {queue}.")
 
     def check_holds(self, run: str, fence: str) -> None:
-        """Refuse a run that the worker does not hold with this fence now."""
+        """Refuse a run that the worker does not hold with this fence."""
         key = self.store.key(partition_of(run), "run", run)
         if self.store.connection.command("HMGET", key, "worker", "fence") != [self.worker, fence]:
             raise Fenced(f"The run {run} is not in the hands of the worker {self.worker} with that fence.")
 
     def filter_reply(self, script: str, reply: Any) -> Any:
-        """What the server answered: the runs that it gave are the worker's from now on, and not all lanes are shown."""
+        """The reply for the worker: remembers the claimed runs, and hides lanes of other queues."""
         if not isinstance(reply, list):
             return reply
         if script == "queue/list_lanes":
@@ -161,7 +161,8 @@ class WorkerPermissions:
         return reply
 
     def _filter_lanes(self, revision: str, running: int, *lanes: str) -> list[str | int]:
-        """Lanes of queues that are the worker's, or were: somebody may just have changed that."""
+        """The lanes of queues that the worker serves or has served; the identity is read again, since it may have
+        changed."""
         self._identity = None
         self._serves(())
         is_own = [_lane_queue(lane) in self._queues_served for lane in lanes]
@@ -175,11 +176,11 @@ class WorkerPermissions:
 
     @property
     def _is_limited(self) -> bool:
-        """Whether its token is not good for every worker."""
+        """Whether its token is limited to a worker or to queues."""
         return self.bound is not None or bool(self.queues)
 
     def _read_identity(self, partition: int) -> WorkerIdentity | None:
-        """The worker as it is registered, if it is; refused where its token is not good for that one."""
+        """The registered identity; None if there is none. Refuses one that the token is not for."""
         key = self.store.key(partition, "worker", self.worker)
         state, text = self.store.connection.command("HMGET", key, "state", "identity")
         if not text or state == "gone":
@@ -214,7 +215,8 @@ class WorkerPermissions:
             yield INVALID_FENCE if name == "fence" and run and not self._holds(run, str(word)) else word
 
     def _holds(self, run: str, fence: str) -> bool:
-        """Whether nobody else holds the run. What has ended, or is not there, the script knows by its fence."""
+        """Whether no other worker holds the run. For a run that has ended or does not exist, the script checks the
+        fence."""
         if (run, fence) in self._own_attempts:
             return True
         key = self.store.key(partition_of(run), "run", run)
@@ -255,7 +257,7 @@ class WorkerPermissions:
         if worker != self.worker:
             raise NotAllowed(f"This connection is of the worker {self.worker}, not of {worker[:80]!r}.")
         if self._is_limited:
-            # It may have been registered by somebody else since this connection was let in.
+            # Another client may have registered it since this connection was accepted.
             self._get_identity()
 
     def _check_identity(self, text: str) -> str:
@@ -269,7 +271,8 @@ class WorkerPermissions:
         return self._identity.model_dump_json()
 
     def _check_gate(self, limit: str, *, shuts: bool) -> None:
-        """A worker looks at gates of accounts of agents that it has, and shuts them while it holds a run of them."""
+        """Refuse a gate that is not an account of the worker's agents; it may be shut only while the worker holds a
+        run of that agent."""
         _check_value(_limit_adapter, limit, "name of a limit")
         kind, _, rest = limit.partition(":")
         identity = self._get_identity()
@@ -322,7 +325,7 @@ ARGUMENT_PATTERNS = {
     }.items()
     for name in names.split()
 }
-"""What the words of those names look like."""
+"""Patterns of arguments, by name."""
 
 _limit_adapter: TypeAdapter[str] = TypeAdapter(LimitName)
 _label_adapter: TypeAdapter[str] = TypeAdapter(Label)
@@ -384,4 +387,4 @@ ARGUMENT_CHECKS: dict[str, Callable[[str], None]] = {
     "why": _check_size(4 * bounds.ERROR_CHARACTERS),
     "host": lambda text: _check_value(_label_adapter, text, "host"),
 }
-"""How the words of those names are checked, where a pattern would not do."""
+"""Checks of arguments without a pattern, by name."""

@@ -1,8 +1,7 @@
-"""A namespace reached through a coordinator: what a worker does with a store and a lease, without Redis.
+"""A namespace that is reached through a coordinator: the store and lease of a worker without Redis.
 
-Everything that is a script goes there as a call of that script, so that who uses the store does not know the
-difference; the rest is what a lease does beside them. All state is in the lease and in Redis: the connection may break
-at any word, and the next one be to another coordinator.
+Each script is called through the coordinator, so that users of the store notice no difference. State is only in the
+lease and in Redis: the connection may break at any message, and the next one may go to another coordinator.
 """
 
 from __future__ import annotations
@@ -34,45 +33,45 @@ from agentq.remote_worker.websocket_client import CoordinatorAddress, Coordinato
 OPEN_TIMEOUT_S = 15.0
 ANSWER_TIMEOUT_S = 10.0
 LARGE_ANSWER_TIMEOUT_S = 60.0
-"""What a large message may take on its way."""
+"""How long a large message may take."""
 HEARTBEAT_SCRIPTS = frozenset(("worker/register", "worker/heartbeat", "worker/drain", "worker/deregister"))
-"""What is said on the line that nothing holds up."""
+"""Scripts that use the heartbeat connection."""
 TIME_SETTINGS = ("heartbeat_ms", "lease_ms", "reap_grace_ms", "forget_ms", "tick_ms")
 
 
 class RemoteStore(NamespaceStore):
-    """See above. What is not a worker's cannot be asked of it."""
+    """The store of a remote worker. Calls that are not a worker's are refused."""
 
     def __init__(self, address: CoordinatorAddress, worker: str) -> None:
         self._on_times: Callable[[Settings], None] = lambda _: None
         self._lock = threading.Lock()
         self.settings: Settings | None = None
-        """Those of the coordinator, once it was reached."""
+        """The coordinator's settings, once connected."""
         identity = {"version": installed_version(), "worker": worker}
         self._work_connection = CoordinatorConnection(
             address, InitMessage.model_validate({**identity, "line": "work"}), self._accept_welcome
         )
-        # Its pings are answered at once, so it finds out first that nobody is there any more.
+        # Its pings are answered at once, so it detects a dead coordinator first.
         heartbeat_init = InitMessage.model_validate({**identity, "line": "pulse"})
         self._heartbeat_connection = CoordinatorConnection(
             address, heartbeat_init, self._accept_welcome, broken=self._work_connection.abort
         )
-        # Nothing here is sent to a server of Redis; whatever would be, is refused below.
+        # No command is sent to Redis; any attempt is refused below.
         super().__init__(_NoConnection(), Keyspace())  # type: ignore[arg-type]
 
     def open(self, on_wait: Callable[[AgentqError], None] | None = None) -> Settings:
-        """Connect, for as long as it takes where somebody `waits`; returns what holds there."""
+        """Connect; with `on_wait`, without a time limit. Returns the coordinator's settings."""
         self._heartbeat_connection.open(OPEN_TIMEOUT_S, on_wait)
         self._work_connection.open(OPEN_TIMEOUT_S, on_wait)
         assert self.settings is not None
         return self.settings
 
     def on_times(self, callback: Callable[[Settings], None]) -> None:
-        """What to do, in a thread of the connection's, when other times hold there than before."""
+        """Set a callback for changed settings; it is called in a thread of the connection."""
         self._on_times = callback
 
     def close(self) -> None:
-        """Say good-bye."""
+        """Close both connections."""
         self._work_connection.close()
         self._heartbeat_connection.close()
 
@@ -99,7 +98,7 @@ class RemoteStore(NamespaceStore):
     # ---- what a store does
 
     def guard(self, *, anew: bool = False) -> None:
-        """The coordinator has seen to that."""
+        """The coordinator has checked this."""
 
     def call(self, script: str, partition: int, *arguments: CommandArgument) -> Any:
         connection, timeout_s = (
@@ -117,7 +116,7 @@ class RemoteStore(NamespaceStore):
     # ---- what a lease does
 
     def pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
-        """What these lanes have delivered, as (lane, entry)."""
+        """The delivered entries of these lanes, as (lane, entry)."""
         number = self._work_connection.next_number()
         question = PendingEntriesMessage(id=number, partition=partition, lanes=list(lanes))
         return [
@@ -130,27 +129,27 @@ class RemoteStore(NamespaceStore):
     # ---- what is asked beside that
 
     def next_number(self) -> int:
-        """Of a question to come."""
+        """The number of the next request."""
         return self._work_connection.next_number()
 
     def ask(self, number: int, text: str) -> Any:
-        """Say it, and wait for the answer."""
+        """Send a request, and return its answer."""
         return self._work_connection.ask(number, text, LARGE_ANSWER_TIMEOUT_S)
 
     def begin(self, number: int, text: str) -> Future[Any]:
-        """Say it; the answer comes to the future, in a thread of the connection's."""
+        """Send a request; the future gets its answer in a thread of the connection."""
         return self._work_connection.begin(number, text)
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Do something later, in a thread of the connection's."""
+        """Call a function later, in a thread of the connection."""
         self._work_connection.call_later(delay_s, callback)
 
 
 class RemoteReader:
-    """What one thread waits with, and others wake."""
+    """A wait of one thread, which others can wake."""
 
     is_spread = False
-    """The coordinator sees to it that one wait is for all partitions."""
+    """The coordinator waits on all partitions at once."""
 
     def __init__(self, connection: CoordinatorConnection) -> None:
         self._connection = connection
@@ -161,7 +160,7 @@ class RemoteReader:
     def wait(
         self, lanes: dict[int, list[str]], block_ms: int, claim: Sequence[CommandArgument] | None
     ) -> tuple[Any, Any]:
-        """Wait until something comes, and claim then; both replies. Nothing if it was woken before it was asked."""
+        """Wait for entries, and claim then; returns both replies. Returns at once if it was woken before."""
         number = self._connection.next_number()
         with self._lock:
             if self._wake_requested or self._closed:
@@ -175,7 +174,7 @@ class RemoteReader:
             reply, granted = self._connection.ask(number, watch.to_wire(), block_ms / 1000 + ANSWER_TIMEOUT_S)
         finally:
             with self._lock:
-                # Whoever rang since wanted this wait to end, and it has.
+                # A wake since then meant this wait, which has ended.
                 self._active_wait, self._wake_requested = None, False
         return reply, granted
 
@@ -191,7 +190,7 @@ class RemoteReader:
 
 
 class RemoteLease(WorkerLease):
-    """A lease that is kept through a coordinator, with the times that hold there."""
+    """A lease that is kept through a coordinator, with its settings."""
 
     store: RemoteStore
 
@@ -202,7 +201,7 @@ class RemoteLease(WorkerLease):
         settings: Settings,
         on_registered: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
-        """`registered` hears the epochs of each life of the worker, by partition; none when it has left."""
+        """`on_registered` gets the epochs of each registration, by partition; none after the worker has left."""
         super().__init__(store, identity, settings)
         self._on_registered = on_registered
         store.on_times(self._set_settings)
@@ -239,14 +238,14 @@ class RemoteLease(WorkerLease):
 
 
 def _encode_arguments(arguments: Iterable[CommandArgument]) -> list[str | int]:
-    """Words as JSON has them: the server takes all of them as text."""
+    """Arguments as JSON values; the server takes all of them as text."""
     return [
         word.decode() if isinstance(word, bytes) else word if isinstance(word, int) else str(word) for word in arguments
     ]
 
 
 class _NoConnection:
-    """Where a server of Redis would be."""
+    """Refuses every use of a Redis connection."""
 
     def __getattr__(self, name: str) -> Any:
         raise NotAllowed(f"A worker that is connected to a coordinator cannot ask the server itself ({name}).")

@@ -1,12 +1,12 @@
-"""One of a worker's connections to the coordinator: a WebSocket in a thread of its own. Its tasks:
+"""A worker's connection to the coordinator: a WebSocket in its own thread. Its tasks:
 
-1. Connect, say who it is, and be welcomed; then carry questions of any thread there, and answers back.
-2. When the connection breaks, tell everyone who waits for an answer that the server cannot be reached: they know what
-   can be said again. Connect again, without end, after a wait that grows and is thrown by dice, so that a thousand
-   workers do not come back at once; only a connection that has lasted makes the next wait short again.
-3. Find out that the other side is gone where the network says nothing: a ping that is not answered is a break.
-4. Take a refusal of the worker itself for final: a wrong token, another protocol.
-5. Let large messages wait for small ones.
+1. Connect and shake hands; then carry requests of any thread, and their answers.
+2. When the connection breaks, fail all pending requests as unreachable; their callers know what can be repeated.
+   Reconnect without end, with growing random delays, so that a thousand workers do not reconnect at once. Only a stable
+   connection resets the delay.
+3. Detect a dead peer: an unanswered ping breaks the connection.
+4. Treat a refusal of the worker itself as final: a wrong token, another protocol.
+5. Send small messages before large ones.
 """
 
 from __future__ import annotations
@@ -58,31 +58,31 @@ WELCOME_TIMEOUT_S = 10.0
 PING_INTERVAL_S = 3.0
 PONG_TIMEOUT_S = 6.0
 BUSY_PONG_TIMEOUT_S = 60.0
-"""On a line that carries large messages, behind which an answer to a ping may have to wait."""
+"""For a connection with large messages, behind which a pong may wait."""
 RECONNECT_DELAY_MS = 200
 RECONNECT_DELAY_MS_MAX = 5_000
 FIRST_FAILURES_MAX = 4
-"""After so many a worker that begins says that it waits, or gives up if it is to end by itself."""
+"""After this many failures a starting worker reports that it waits, or gives up if it may not wait."""
 STABLE_CONNECTION_MS = 10_000
-"""After so long a connection counts as one that lasts."""
+"""After this time a connection counts as stable."""
 URGENT_BYTES_MAX = 64 << 10
 RECONNECT_WAIT_S = 1.0
-"""How long a question waits for a connection that is just being made."""
+"""How long a request waits for a connection that is being restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAddress:
-    """Where a coordinator is, and what opens it."""
+    """The address of a coordinator, and its credentials."""
 
     url: str
     token: str = ""
     tls: ssl.SSLContext | None = None
     direct: bool = False
-    """Whether it is on this machine, where no proxy is asked."""
+    """Whether it is on this machine, so that no proxy is used."""
 
 
 class CoordinatorConnection:
-    """See above."""
+    """A connection that restores itself."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class CoordinatorConnection:
         self._state_changed = threading.Condition()
         self._is_connected = self._was_connected = False
         self._connected_since_ms: int | None = None
-        """Since when this connection is welcome; None if it was not yet."""
+        """Since when this connection is welcomed; None before."""
         self._refusal: AgentqError | None = None
-        """Why the other side does not take this worker."""
+        """Why the coordinator refuses this worker."""
         self._last_error = Unreachable("The coordinator was not reached yet.")
         self._failures = 0
         self._closed = False
@@ -118,7 +118,8 @@ class CoordinatorConnection:
     # ---- from any thread
 
     def open(self, within_s: float, on_wait: Callable[[AgentqError], None] | None = None) -> None:
-        """Begin; returns once it is welcomed. Where the first tries fail, it `waits` on if it may, or raises why."""
+        """Start; returns once welcomed. If the first attempts fail, calls `on_wait` and waits on, or raises the
+        error."""
         self._thread.start()
         with self._state_changed:
             self._state_changed.wait_for(lambda: self._is_settled or self._failures >= FIRST_FAILURES_MAX, within_s)
@@ -130,15 +131,15 @@ class CoordinatorConnection:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether the other side has welcomed this worker, or refused it for good."""
+        """Whether the coordinator has welcomed this worker, or refused it for good."""
         return self._is_connected or self._refusal is not None
 
     def next_number(self) -> int:
-        """Of the next question."""
+        """The number of the next request."""
         return next(self._numbers)
 
     def ask(self, number: int, text: str, timeout_s: float) -> Any:
-        """Say it, and wait for the answer."""
+        """Send a request, and return its answer."""
         with self._state_changed:
             self._state_changed.wait_for(
                 lambda: self._is_connected or self._refusal is not None or self._closed, RECONNECT_WAIT_S
@@ -152,7 +153,7 @@ class CoordinatorConnection:
             self._pending.pop(number, None)
 
     def begin(self, number: int, text: str) -> Future[Any]:
-        """Say it; the answer, or why there is none, comes to the future."""
+        """Send a request; the future gets its answer or error."""
         if len(text) > MESSAGE_BYTES // 4 and len(text.encode()) > MESSAGE_BYTES:
             raise Invalid(f"A message of more than {MESSAGE_BYTES} bytes cannot be sent to a coordinator.")
         future: Future[Any] = Future()
@@ -166,19 +167,19 @@ class CoordinatorConnection:
         return future
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Do something later, in this thread."""
+        """Call a function later, in this thread."""
         self._call(lambda: self._loop.call_later(delay_s, callback))
 
     def wake(self, number: int) -> None:
-        """End the wait of that number."""
+        """End the wait with that number."""
         self._send(WakeMessage(id=number).to_wire())
 
     def abort(self) -> None:
-        """Break the connection, and make another: the other line has found out that this one leads nowhere."""
+        """Break the connection and reconnect: the heartbeat connection has detected a dead peer."""
         self._call(lambda: self._socket.transport.abort() if self._socket is not None else None)
 
     def close(self) -> None:
-        """Say good-bye, and end."""
+        """Close the connection and stop the thread."""
         with self._state_changed:
             self._closed = True
             self._state_changed.notify_all()
@@ -231,7 +232,7 @@ class CoordinatorConnection:
         )
 
     async def _run_connection(self, stopping: asyncio.Future[Any]) -> bool:
-        """One connection, from its beginning to its end; whether the other side has only gone to come back."""
+        """Run one connection to its end; whether the coordinator is only restarting."""
         headers = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
         more: dict[str, Any] = {"ssl": self._address.tls} if self._address.tls is not None else {}
         if self._address.direct:
@@ -244,7 +245,7 @@ class CoordinatorConnection:
                 ping_interval=PING_INTERVAL_S,
                 ping_timeout=self._pong_timeout_s,
                 close_timeout=2,
-                max_size=None,  # a claim may have many runs in it, and who trusts it with those trusts it with memory
+                max_size=None,  # a claim may contain many runs, and the coordinator is trusted
                 max_queue=64,
                 **more,
             ) as socket:
@@ -280,7 +281,7 @@ class CoordinatorConnection:
             self._state_changed.notify_all()
 
     async def _exchange(self, socket: ClientConnection, stopping: asyncio.Future[Any]) -> None:
-        """Carry questions and answers until the connection breaks, or the worker leaves."""
+        """Carry requests and answers until the connection breaks or is closed."""
         sender = asyncio.ensure_future(self._send_queued(socket))
         receiver = asyncio.ensure_future(self._receive_answers(socket))
         try:
@@ -330,14 +331,14 @@ class CoordinatorConnection:
 
 
 class _NoRedirectConnect(connect):
-    """It goes nowhere else: a token is for one address."""
+    """Follows no redirects: a token is for one address."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 def _handshake_error(refused: InvalidStatus, was_up: bool) -> AgentqError:
-    """What an HTTP answer means that is no WebSocket."""
+    """The error for an HTTP answer instead of a WebSocket."""
     status, body = refused.response.status_code, bytes(refused.response.body or b"")[:500].decode(errors="replace")
     if status in (401, 403):
         return NotAllowed(f"The coordinator does not let this worker in ({status}): {_error_detail(body)}")
@@ -356,7 +357,7 @@ def _error_detail(body: str) -> str:
 
 
 def _close_error(closed: ConnectionClosed) -> AgentqError:
-    """What it means that the other side has hung up."""
+    """The error for a connection that the coordinator closed."""
     code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd is not None else (1006, "")
     if code == FORBIDDEN:
         return NotAllowed(reason or "The coordinator does not let this worker in.")

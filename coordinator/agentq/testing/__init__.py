@@ -1,10 +1,10 @@
-"""For the tests of programs that submit runs: a queue in memory, a clock, a worker in this process, and assertions.
+"""Testing kit for programs that submit runs: an in-memory queue, a clock, a worker in this process, and assertions.
 
-It needs the extra `testing`. The fixtures `agentq_client`, `agentq_clock`, `agentq_worker` and
-`agentq_eager` come with it.
+It needs the extra `testing`, and provides the fixtures `agentq_client`, `agentq_clock`, `agentq_worker` and
+`agentq_eager`.
 
-pytest loads the plugin, and this with it, in every environment where agentq is installed; so nothing is imported
-before somebody asks for it by its name.
+pytest loads the plugin, and this package with it, in every environment where agentq is installed. So modules are
+imported only when one of their names is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a test can ask of the runs that were submitted in it."""
+"""Assertions about the runs that a test has submitted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FunctionLike = Task[..., Any] | Callable[..., Any] | str
 def submitted(
     func: FunctionLike | None = None, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
 ) -> list[RunRecord]:
-    """The runs that were submitted, oldest first: all, those of a function, or those with these arguments."""
+    """The submitted runs, oldest first: all, those of a function, or those with these arguments."""
     runs = list(_memory_client().records.all())[::-1]
     found = [_memory_client().records.get(run.id) for run in runs]
     if func is None:
@@ -43,7 +43,7 @@ def assert_submitted(
     times: int = 1,
     **options: Unpack[Options],
 ) -> list[RunRecord]:
-    """Fail unless a function was submitted so many times, with these arguments and options where some are named."""
+    """Fail unless a function was submitted this many times, optionally with these arguments and options."""
     __tracebackhide__ = True
     function = to_task(func).function
     found = submitted(func, args, kwargs)
@@ -61,7 +61,7 @@ def assert_submitted(
 
 
 def assert_nothing_submitted(func: FunctionLike | None = None) -> None:
-    """Fail if anything was submitted, or a call of this function."""
+    """Fail if any run was submitted, or any of this function."""
     __tracebackhide__ = True
     if submitted(func):
         raise AssertionError(f"These were submitted: {_list_submitted()}")
@@ -91,7 +91,7 @@ def _run_arguments(function: Function, spec: RunSpec) -> Any:
 
 
 def _named_arguments(function: Function, text: str) -> Any:
-    """Arguments by their names, so that it does not matter how they were given."""
+    """Arguments by name, however they were passed."""
     if REFERENCE_MARK in text:
         return json.loads(text)
     return _bind_arguments(function, *function.arguments(text))

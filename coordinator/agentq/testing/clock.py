@@ -1,4 +1,4 @@
-"""A clock that a test moves: what is due, and how long ago something was, are judged by it."""
+"""A clock that tests move; it decides what is due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentq.sdk.options import Duration, to_duration_ms
 
 
 class Clock:
-    """The server's time. It stands still until it is moved."""
+    """The server's time. It stands still until a test moves it."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self.now_ms = wall_ms() if start is None else round(start.timestamp() * 1000)
@@ -19,5 +19,5 @@ class Clock:
         return datetime.fromtimestamp(self.now_ms / 1000, UTC)
 
     def advance(self, span: Duration) -> None:
-        """Let time pass: `"90s"`, `"1h"` or a timedelta. Nothing happens by itself; run the worker."""
+        """Let time pass: `"90s"`, `"1h"` or a timedelta. Runs are executed only by the worker."""
         self.now_ms += to_duration_ms(span)

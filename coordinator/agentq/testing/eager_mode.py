@@ -1,4 +1,4 @@
-"""Eager mode: whatever is submitted has been executed when the submit returns."""
+"""Eager mode: a submitted run has been executed when the submit returns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentq.testing.worker import Worker
 
 @contextmanager
 def eager(*, raises: bool = False) -> Iterator[MemoryClient]:
-    """In here the default client executes each run at its submit, here and now, with its retries and its delays.
+    """Within this context the default client executes each run at its submit, with its retries and delays.
 
-    What a function raises is the outcome of its run, as ever; with `raises` it is also raised by the submit.
+    An exception of a function becomes the outcome of its run; with `raises` it is also raised by the submit.
     """
     client = MemoryClient(MemoryQueue())
     worker = Worker(client)

@@ -1,4 +1,4 @@
-"""A queue in this process: fakeredis under the scripts of the real one, and a clock that the test moves."""
+"""An in-memory queue: the real scripts on fakeredis, with a clock that tests move."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MISSING_FAKEREDIS = (
 
 
 class MemoryQueue(RunVerbs):
-    """The verbs, on a server that is not there."""
+    """The verbs of runs, on an in-memory server."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
@@ -39,7 +39,7 @@ class MemoryQueue(RunVerbs):
 
 
 class MemoryClient(Client):
-    """A client of a queue in memory. Nothing is executed but by a `Worker` of this kit."""
+    """A client of an in-memory queue. Runs are executed only by a `Worker` of this kit."""
 
     _blocks = False
 
@@ -54,7 +54,7 @@ class MemoryClient(Client):
 
     @property
     def endings(self) -> RunWaiters:
-        """Who waits for which run: nobody, since nothing goes on while a test waits."""
+        """The waits for runs: there are none, since no run proceeds while a test waits."""
         return _NoWaiters(self.records)
 
     def peek_endings(self) -> RunWaiters:
@@ -62,7 +62,7 @@ class MemoryClient(Client):
 
 
 class _NoWaiters(RunWaiters):
-    """Says at once that there is nothing to wait for."""
+    """Refuses at once to wait."""
 
     def __init__(self, records: RunQueries) -> None:
         self._records = records
@@ -80,10 +80,10 @@ class _NoWaiters(RunWaiters):
             told(fault)
 
     def leave(self, run_id: str, told: EndCallback) -> None:
-        """Nobody is ever told later."""
+        """There are no callbacks to remove."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Nothing to close."""
 
 
 def _not_ended_message(run: RunRecord) -> str:
@@ -95,7 +95,7 @@ def _not_ended_message(run: RunRecord) -> str:
 
 
 class _MemoryStore(NamespaceStore):
-    """A store that tells of submits."""
+    """A store that reports submits."""
 
     def __init__(self, connection: Connection, queue: MemoryQueue) -> None:
         clock = queue.clock
@@ -120,7 +120,7 @@ class _MemoryStore(NamespaceStore):
 
 @cache
 def _load_scripts() -> ScriptSet:
-    """Without the line of flags, which fakeredis would hand to Lua as it is."""
+    """The scripts without their line of flags, which fakeredis would pass to Lua."""
     return ScriptSet(lambda name, text: text.partition("\n")[2] if name == "whole" else text)
 
 

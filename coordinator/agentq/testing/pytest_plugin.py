@@ -1,5 +1,5 @@
-"""Fixtures for pytest. It is loaded in every pytest of its environment, so it imports nothing of agentq until a test
-asks for a fixture."""
+"""Fixtures for pytest. pytest loads this module in every environment with agentq, so it imports nothing of agentq
+until a test uses a fixture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def agentq_clock() -> Clock:
-    """The time of `agentq_client`, which stands still until the test moves it."""
+    """The clock of `agentq_client`; it stands still until the test moves it."""
     from agentq.testing.clock import Clock
 
     return Clock()
@@ -24,7 +24,7 @@ def agentq_clock() -> Clock:
 
 @pytest.fixture
 def agentq_client(agentq_clock: Clock) -> Iterator[MemoryClient]:
-    """A client with a queue in memory, through which tasks are submitted during the test."""
+    """A client with an in-memory queue, which is the default client during the test."""
     from agentq.sdk.client import set_default_client
     from agentq.testing.memory_queue import MemoryClient, MemoryQueue
 
@@ -37,7 +37,7 @@ def agentq_client(agentq_clock: Clock) -> Iterator[MemoryClient]:
 
 @pytest.fixture
 def agentq_worker(agentq_client: MemoryClient) -> Worker:
-    """What executes the runs of `agentq_client`: with run_all(), or run_until_idle(), which moves the clock."""
+    """Executes the runs of `agentq_client`, with run_all(), or with run_until_idle(), which moves the clock."""
     from agentq.testing.worker import Worker
 
     return Worker(agentq_client)
@@ -45,7 +45,7 @@ def agentq_worker(agentq_client: MemoryClient) -> Worker:
 
 @pytest.fixture
 def agentq_eager() -> Iterator[MemoryClient]:
-    """A client that has executed a run when its submit returns."""
+    """A client that executes each run during its submit."""
     from agentq.testing.eager_mode import eager
 
     with eager() as client:

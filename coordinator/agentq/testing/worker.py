@@ -1,8 +1,8 @@
-"""A worker in this process: it calls the functions of runs here, one after the other, when a test says so.
+"""A worker in this process: it calls the functions of runs one after the other, when a test says so.
 
-1. Claim what can be claimed, call the function, and say how it ended, by the same scripts as every worker.
-2. With `run_until_idle`, move the clock to whatever is due next: a delay, a backoff, the alarm of a run that waits.
-3. Keep what was raised, so that a test can see it.
+1. Claim pending runs, call their functions, and report their ends, with the scripts of every worker.
+2. With `run_until_idle`, move the clock to the next due time: a delay, a backoff, the alarm of a waiting run.
+3. Keep the raised exceptions for the test.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from agentq.sdk.run_context import Parked, RunContext, use_run_context
 from agentq.testing.memory_queue import MemoryClient
 
 ROUNDS_MAX = 10_000
-"""Rounds after which runs that make each other anew are taken to do so for ever."""
+"""After this many rounds, runs are assumed to submit each other for ever."""
 IDLE_ADVANCE_MAX = timedelta(days=31)
 
 
 class Worker:
-    """Executes the function runs of a queue in memory; or those of a server, for a test that has a real one."""
+    """Executes the function runs of an in-memory queue, or of a real server."""
 
     def __init__(self, client: Client, labels: Mapping[str, str] | None = None) -> None:
         self.client = client
         self.labels = dict(labels or {})
         self.raised: dict[str, BaseException] = {}
-        """By run id, what its last attempt raised."""
+        """The exception of the last attempt, by run id."""
         self._settings = Settings()
 
     @property
@@ -55,7 +55,8 @@ class Worker:
         return self.client.queue
 
     def run_all(self) -> int:
-        """Execute what is pending, and what becomes pending by that; the clock stands still. Returns the attempts."""
+        """Execute pending runs, and those that they make pending; the clock stands still. Returns the number of
+        attempts."""
         done = 0
         for _ in range(ROUNDS_MAX):
             attempts = self._round()
@@ -65,7 +66,8 @@ class Worker:
         raise Invalid(f"Runs were still pending after {ROUNDS_MAX} rounds; do they submit each other for ever?")
 
     def run_until_idle(self, at_most: Duration = IDLE_ADVANCE_MAX) -> int:
-        """The same, and move the clock to whatever is due within `at_most`, until nothing is. Returns the attempts."""
+        """Execute pending runs, and move the clock to what is due within `at_most`, until nothing is. Returns the
+        number of attempts."""
         if not isinstance(self.client, MemoryClient):
             raise Invalid("The clock of a server cannot be moved; run_until_idle is for a queue in memory.")
         clock, done = self.client.clock, 0
@@ -92,7 +94,7 @@ class Worker:
         return min((each for each in due if each is not None), default=None)
 
     def _promote(self) -> int:
-        """Let in what is due, and say in how many milliseconds the next is."""
+        """Promote due runs; returns the milliseconds until the next one."""
         promoter = Promoter(self._queue.store, self._settings.tick_ms)
         return min(promoter.run_once(partition).next_ms for partition in self._queue.store.partitions())
 
@@ -118,7 +120,7 @@ class Worker:
     def _attempt(self, claim: Claim) -> None:
         spec = parse_spec(claim.spec, claim.lane)
         if self._queue.start([claim])[0] is not None:
-            # Somebody has cancelled it between claim and start.
+            # It was cancelled between claim and start.
             self._queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED))
             return
         self.raised.pop(claim.id, None)
@@ -135,7 +137,7 @@ class Worker:
             self._queue.finish([(claim, Outcome(result=value))])
 
     def _call_function(self, claim: Claim, spec: RunSpec, step: _CallProgress) -> Any:
-        """The result as JSON values."""
+        """Call the function; returns the result as JSON values."""
         assert spec.function is not None
         function = load_function(spec.function)
         context = RunContext(
@@ -153,13 +155,13 @@ class Worker:
 
 @dataclass(slots=True)
 class _CallProgress:
-    """How far a call has come: the class of an outcome that ends it here."""
+    """The progress of a call: the class of an outcome that ends it now."""
 
     class_: OutcomeClass
 
 
 class _FunctionHost:
-    """What the functions of this worker say, straight to the queue."""
+    """Passes the reports of functions directly to the queue."""
 
     def __init__(self, worker: Worker, claim: Claim) -> None:
         self._worker, self._claim = worker, claim
@@ -182,7 +184,7 @@ class _FunctionHost:
 
 
 def error_outcome(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT) -> Outcome:
-    """How an attempt ended that raised this; the class is that of any exception which says nothing by itself."""
+    """The outcome of an attempt that raised this exception; `class_` is for exceptions without a class of their own."""
     if isinstance(error, ImportFailed):
         class_ = OutcomeClass.SPAWN
     elif class_ is OutcomeClass.EXIT:
@@ -212,7 +214,7 @@ def _parse_arguments(function: Function, claim: Claim, spec: RunSpec) -> tuple[t
 
 
 def _run_coroutine(coroutine: Any) -> Any:
-    """What a coroutine returns; in a thread of its own if the test itself runs in an event loop."""
+    """Run a coroutine; in a thread if the test runs in an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

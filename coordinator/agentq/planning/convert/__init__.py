@@ -1,1 +1,1 @@
-"""Task lists in Markdown and JSON lines, to plans and back."""
+"""Converts task lists in Markdown and JSON lines to plans and back."""

@@ -1,9 +1,9 @@
-"""Tasks in JSON lines, as trackers write them, become a plan: those of beads, and whatever names its tasks similarly.
+"""Imports tasks from JSON lines, as issue trackers write them (beads, and others with similar keys), into a plan.
 
-A line that is done is left out, and nobody waits for it. Dependencies stand with the one that waits (`blocked_by`,
-`depends_on`, `needs`, `after`), with the one that is waited for (`blocks`), or as beads has them, in `dependencies`. An
-epic is no task: who waits for it waits for all of its children, and these for what it waits for. Any other parent is
-done after its children.
+A task that is done is left out, also as a dependency. Dependencies are given with the task that waits (`blocked_by`,
+`depends_on`, `needs`, `after`), with the task that is waited for (`blocks`), or in `dependencies`, as beads does. An
+epic becomes no task: a task that waits for it waits for all its children, and these wait for what it waits for. Any
+other parent runs after its children.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ DONE_STATES = {
 NEEDS_KEYS = ("needs", "depends_on", "dependsOn", "blocked_by", "blockedBy", "blocked-by", "after", "deps")
 BLOCKS_KEYS = ("blocks",)
 DEPENDENCY_TYPES = {"blocks", "blocked-by", "blocked_by", "depends-on", "depends_on", "conditional-blocks", "waits-for"}
-"""Dependencies of beads that must be waited for; `related` and `discovered-from` are none."""
+"""Types of dependencies in beads that delay a task; `related` and `discovered-from` do not."""
 PARENT_TYPES = {"parent-child", "parent"}
 TITLE_KEYS = ("title", "summary", "name")
 TEXT_KEYS = ("prompt", "description", "body", "design", "acceptance_criteria", "notes")
 PRIORITIES = (9, 7, 5, 3, 1)
-"""Of the priorities of beads, 0 being the most urgent."""
+"""The priorities for those of beads, of which 0 is the most urgent."""
 
 
 class _TrackerTask(NamedTuple):
@@ -48,7 +48,7 @@ class _TrackerTask(NamedTuple):
 
 
 def import_jsonl(text: str, file: str) -> dict[str, Any]:
-    """The plan that a tracker's tasks make."""
+    """The plan for the tasks of a tracker."""
     lines = [
         _parse_line(read_json(line, file, line=number), SourcePosition(file, number, 1))
         for number, line in _numbered_lines(text)
@@ -108,7 +108,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _link_tasks(lines: list[_TrackerTask], by_id: dict[str, _TrackerTask]) -> dict[str, list[str]]:
-    """What stands with others is written down with those that wait; the children of each."""
+    """Record dependencies that are given with other tasks; returns the children of each task."""
     children: dict[str, list[str]] = {}
     for each in lines:
         for key in BLOCKS_KEYS:
@@ -134,7 +134,7 @@ def _link_tasks(lines: list[_TrackerTask], by_id: dict[str, _TrackerTask]) -> di
 
 
 def item_position(table: SourceTable, key: str, number: int) -> SourcePosition:
-    """Where one of several stands."""
+    """The position of an item in a list, or of a single value."""
     value = table[key]
     return value.positions[number] if isinstance(value, SourceList) else table.value_at(key)
 
@@ -159,7 +159,8 @@ def _check_needs(lines: list[_TrackerTask], by_id: dict[str, _TrackerTask]) -> N
 def _resolve_needs(
     each: _TrackerTask, by_id: dict[str, _TrackerTask], children: dict[str, list[str]], parents: dict[str, list[str]]
 ) -> list[str]:
-    """The tasks that one waits for: its own, its children, and what the epics above it wait for; epics resolved."""
+    """The tasks that a task waits for: its own dependencies, its children, and the dependencies of its epics; with
+    epics replaced by their children."""
     direct = [*each.waits, *children.get(each.id, ())]
     above = {each.id}
     left = [each.id]

@@ -1,14 +1,14 @@
-"""A list of tasks in Markdown becomes a plan.
+"""Imports a Markdown task list into a plan.
 
     # Spring cleaning                the plan's name
-    - [ ] Mend the parser            a task; what stands below it, indented, belongs to its prompt
-      - [ ] Write a failing test     a part of it: a task that is done before the one above it
+    - [ ] Mend the parser            a task; indented text below it belongs to its prompt
+      - [ ] Write a failing test     a part, which runs before the task above it
     - [ ] Release (after: mend-the-parser)
-    1. [ ] First                     numbered tasks go one after the other; others at the same time
+    1. [ ] First                     numbered tasks run in order; others run concurrently
     2. [ ] Then
-    - [x] Done already               is not done again
+    - [x] Done already               is not run again
 
-A task is called by the words of its title, or by `(id: name)`; `(after: …)` takes ids or titles, with commas between.
+A task's id is made from its title, or given by `(id: name)`. `(after: …)` takes ids or titles, separated by commas.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _ListItem:
 
 
 def import_markdown(text: str, file: str) -> dict[str, Any]:
-    """The plan that a list of tasks makes."""
+    """The plan for a task list."""
     name, items = _read_items(text)
     if not items:
         hint = "Write tasks like `- [ ] Mend the parser`"
@@ -58,7 +58,7 @@ def import_markdown(text: str, file: str) -> dict[str, Any]:
 
 
 def slug(text: str, length_max: int = ID_LENGTH) -> str:
-    """Words as an id: in small letters, with hyphens between."""
+    """A text as an id: lower case, with hyphens."""
     words = re.sub(r"[^a-z0-9_.@+]+", "-", text.lower()).strip("-._+@")
     return words[:length_max].rstrip("-._+@") or "task"
 
@@ -99,7 +99,7 @@ def _parse_item(found: re.Match[str], number: int) -> _ListItem:
 
 
 def _attach_item(item: _ListItem, line_of: list[_ListItem], items: list[_ListItem]) -> None:
-    """Where it stands among the others: in whose list, and after which of it."""
+    """Attach an item to its parent, and to the numbered item before it."""
     above = line_of[-1] if line_of else None
     siblings = above.parts if above else [each for each in items if each.indent == item.indent]
     if (
@@ -118,7 +118,7 @@ def _last_item(items: list[_ListItem], indent: int) -> _ListItem | None:
 
 
 def _assign_ids(items: list[_ListItem], file: str) -> None:
-    """Give each an id of its own."""
+    """Give each item a unique id."""
     taken = {item.id: item for item in items if item.id}
     for item in items:
         if item.id and taken[item.id] is not item:

@@ -1,4 +1,4 @@
-"""A plan that was submitted, as a file that can be submitted again: each task in the keys of a plan, with its state."""
+"""Exports a submitted plan as a file that can be submitted again: each task in the keys of a plan, with its state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms"
 
 
 class ExportedTask(NamedTuple):
-    """A task as it stands."""
+    """A task with its run and state."""
 
     id: str
     spec: RunSpec
@@ -71,7 +71,7 @@ def _task_record(head: PlanHeader, task: ExportedTask) -> dict[str, Any]:
 
 
 def _work_keys(spec: RunSpec) -> dict[str, Any]:
-    """What it is."""
+    """The keys of the work: function, command or prompt."""
     env = {"env": dict(spec.env)} if spec.env else {}
     cwd = {"cwd": spec.cwd} if spec.cwd else {}
     if spec.kind == "function":
@@ -92,7 +92,7 @@ def _work_keys(spec: RunSpec) -> dict[str, Any]:
 
 
 def _command_keys(key: str, argv: Sequence[str]) -> dict[str, Any]:
-    """A command as a list; what a shell reads, as what it reads."""
+    """A command as a list, or as text if a shell reads it."""
     if list(argv[:-1]) == SHELL_COMMAND:
         return {"shell": True, key: argv[-1]} if key == "command" else {key: {"shell": True, "command": argv[-1]}}
     return {key: list(argv)}
@@ -114,7 +114,7 @@ def _workspace_keys(workspace: WorkspaceSpec, head: PlanHeader) -> dict[str, Any
 
 
 def _queue_keys(spec: RunSpec, head: PlanHeader) -> dict[str, Any]:
-    """Where and when it is to be run."""
+    """The keys of queueing, timeouts, limits and retries."""
     plain = RunSpec(kind="command", argv=["x"])
     fields: dict[str, Any] = {
         key: format_duration(getattr(spec, field))
@@ -155,7 +155,7 @@ def _retry_keys(policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_duration(span_ms: int) -> str:
-    """A duration as it is read again, to the millisecond."""
+    """A duration in the format of a plan, exact to the millisecond."""
     words = []
     for unit, unit_ms in _UNITS:
         number, span_ms = divmod(span_ms, unit_ms)

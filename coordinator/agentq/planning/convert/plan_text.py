@@ -1,4 +1,4 @@
-"""A plan, written: as YAML, JSON or JSON lines that can be read again."""
+"""Writes a plan as YAML, JSON or JSON lines that can be read again."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From what a plan file says to its tasks: includes, fields, matrices, defaults."""
+"""Expands a plan file into tasks: includes, variables, matrices, defaults."""

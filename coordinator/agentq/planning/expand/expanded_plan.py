@@ -1,4 +1,4 @@
-"""What the files of a plan come to: tasks that stand for themselves."""
+"""The result of expanding a plan: complete tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentq.planning.read.source_tree import SourceTable
 
 
 class TaskInstance(NamedTuple):
-    """A task that stands for itself, where it is written, and which task of the file it is one of."""
+    """A complete task, its position, and the task of the file from which it was expanded."""
 
     task: TaskDefinition
     table: SourceTable
@@ -21,13 +21,13 @@ class TaskInstance(NamedTuple):
 
 
 class TaskNeeds(NamedTuple):
-    """A task with what it says that it needs, whether or not the rest of it makes sense."""
+    """A task with its needs, whether or not the rest of it is valid."""
 
     id: str
     table: SourceTable
     needs: Sequence[str]
     group: str
-    """Which task of the file it is one of."""
+    """The task of the file from which it was expanded."""
 
 
 class ExpandedPlan(NamedTuple):
@@ -39,12 +39,12 @@ class ExpandedPlan(NamedTuple):
     folder: Path
     name: str
     done: frozenset[str]
-    """Ids that were written down as completed; nothing is done for them again."""
+    """Ids of tasks that the file marks as completed; they are not run again."""
     empty: frozenset[str]
-    """Ids of those that a matrix or foreach without values spreads out to nothing."""
+    """Ids of tasks whose matrix or foreach has no values."""
     sample: TaskInstance | None
-    """A task of which nothing is said, with what holds for all: how one works that is added later."""
+    """A task with nothing but the defaults, for tasks that are added later."""
     broken: Sequence[TaskNeeds] = ()
-    """Tasks with which something is wrong."""
+    """Tasks that are invalid."""
     faults: Sequence[PlanProblem] = ()
-    """What is wrong, as far as reading finds it."""
+    """The faults found so far."""

@@ -1,10 +1,10 @@
-"""From plan files to tasks that stand for themselves.
+"""Expands plan files into complete tasks.
 
-1. The files are gathered; variables get their values, from `--var` or the plan.
-2. Each task gets the defaults of its file, of those that include it, and of the plan, as far as they concern it.
-3. It is spread out by its matrix or foreach, what stands between `{{` and `}}` is filled in, and it is checked.
+1. Collect the files; set the variables, from `--var` or the plan.
+2. Merge each task with the defaults of its file, of the files that include it, and of the plan, as far as they apply.
+3. Expand its matrix or foreach, fill in the text between `{{` and `}}`, and validate it.
 
-All faults are told at once; what comes of a plan with any is never used.
+All faults are reported at once; a plan with faults is never used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPLETED_STATE = "completed"
 
 
 def expand_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> ExpandedPlan:
-    """Read a plan, with these values for its variables."""
+    """Read and expand a plan, with these values of its variables."""
     expanded = read_plan(path, given, format_=format_)
     if expanded.faults:
         raise InvalidPlan(_list_faults(expanded))
@@ -41,7 +41,7 @@ def expand_plan(path: str, given: Mapping[str, str] | None = None, *, format_: s
 
 
 def read_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> ExpandedPlan:
-    """The same for whoever looks for more faults: those of tasks are in what comes of it."""
+    """Expand a plan without raising for faults of tasks, which are in the result."""
     files = gather_files(path, format_)
     faults: list[PlanProblem] = []
     name = _plan_name(path)
@@ -65,13 +65,13 @@ def read_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str
 
 
 def _list_faults(expanded: ExpandedPlan) -> list[PlanProblem]:
-    """What is wrong with a plan that cannot be read, also with its needs and its repository."""
+    """The faults of a plan that cannot be expanded, including its needs and its repository."""
     needs = build_graph(expanded, look_up_tasks(expanded))[1]
     return [*expanded.faults, *needs, *find_repository_faults(expanded.plan, expanded.table, expanded.folder)]
 
 
 def _plan_name(path: str) -> str:
-    """A plan is called as its file is, unless it says otherwise."""
+    """The default name of a plan: that of its file."""
     stem = "".join(each if each.isascii() and (each.isalnum() or each in "_.+-") else "-" for each in Path(path).stem)
     return stem.strip("-._+")[:64] or "plan"
 
@@ -79,7 +79,7 @@ def _plan_name(path: str) -> str:
 def _build_plan(
     file: IncludedFile, given: Mapping[str, str], name: str, faults: list[PlanProblem]
 ) -> PlanDefinition | None:
-    """All but the tasks; None if it makes no sense."""
+    """The settings of a plan; None if they are invalid."""
     other_keys = {"$schema", "tasks", "vars", "defaults"}
     settings = file.table.without(other_keys)
     filler = TemplateFiller({"vars": _visible_variables(file, given, faults), "plan": {"name": name}}, faults)
@@ -97,13 +97,13 @@ def _check_variables(files: list[IncludedFile], given: Mapping[str, str]) -> Non
 
 
 def _sub_table(table: SourceTable, key: str) -> SourceTable:
-    """A mapping under a key; empty if there is none."""
+    """The mapping under a key; empty if there is none."""
     value = table.get(key)
     return value if isinstance(value, SourceTable) else SourceTable(table.at, table.path)
 
 
 def _visible_variables(file: IncludedFile, given: Mapping[str, str], faults: list[PlanProblem]) -> dict[str, Any]:
-    """What the variables are that a file sees: its own, and before them those of the files above it."""
+    """The variables of a file: its own, overridden by those of the files that include it."""
     found: dict[str, Any] = {}
     for each in reversed(file.include_chain()):
         table = _sub_table(each.table, "vars")
@@ -120,7 +120,7 @@ def _visible_variables(file: IncludedFile, given: Mapping[str, str], faults: lis
 
 
 def _parse_variable(name: str, text: str, default: Any, table: SourceTable) -> Any:
-    """What was given for a variable, as what its default is."""
+    """Parse the value of a variable as the type of its default."""
     if isinstance(default, list):
         row = SourceList(table.value_at(name), table.path_of(name))
         for word in filter(None, text.split(",")):
@@ -135,7 +135,7 @@ def _parse_variable(name: str, text: str, default: Any, table: SourceTable) -> A
 
 
 class _TaskExpander:
-    """Gathers the tasks of all files."""
+    """Collects the tasks of all files."""
 
     def __init__(self, first: IncludedFile, plan: str, given: Mapping[str, str], faults: list[PlanProblem]) -> None:
         self._first, self._plan, self._given, self._faults = first, plan, given, faults
@@ -147,7 +147,7 @@ class _TaskExpander:
         """Tasks with which something is wrong."""
 
     def sample(self) -> TaskInstance | None:
-        """See `Expanded`; None if the defaults make no sense without a matrix."""
+        """See `ExpandedPlan`; None if the defaults are invalid without a matrix."""
         at, faults = self._first.table.at, list[PlanProblem]()
         table = SourceTable(at, "")
         for key, value in (("id", "sample"), ("command", "true")):
@@ -160,7 +160,7 @@ class _TaskExpander:
         return TaskInstance(task, filled, "", ()) if task is not None and not faults else None
 
     def read(self, file: IncludedFile) -> None:
-        """The tasks of one file."""
+        """Add the tasks of one file."""
         table = file.table
         if not isinstance(table.get("vars", SourceTable(table.at, "")), SourceTable):
             sentence = f"it should be a mapping, not {describe_type(table['vars'])}"
@@ -188,7 +188,7 @@ class _TaskExpander:
                 )
 
     def _check_defaults(self, table: SourceTable) -> None:
-        """Here, too, since no task may have a use for them; those with expressions, only there."""
+        """Validate defaults that no task may use; those with expressions are validated only in tasks."""
         defaults = table.get("defaults")
         if isinstance(defaults, SourceTable):
             with_expressions = {
@@ -202,7 +202,7 @@ class _TaskExpander:
             self._faults.append(PlanProblem(table.value_at("defaults"), table.path_of("defaults"), sentence))
 
     def _defaults(self, file: IncludedFile) -> SourceTable:
-        """Those of the file, of the files above it, and what the plan says of all its work."""
+        """The defaults of a file and of the files that include it, and the plan's check and setup."""
         merged = SourceTable(file.table.at, "defaults")
         for each in reversed(file.include_chain()):
             merged = merge_tables(merged, _sub_table(each.table, "defaults"))
@@ -221,7 +221,7 @@ class _TaskExpander:
         return merge_tables(task, defaults.without(ignored_keys & defaults.keys()) if ignored_keys else defaults)
 
     def _expand_task(self, task: SourceTable, scope: dict[str, Any]) -> None:
-        """All tasks that a task of the file stands for."""
+        """Add all tasks into which a task of the file expands."""
         found = expand_matrix(task, TemplateFiller(scope, self._faults), self._faults)
         body = task.without(["matrix", "foreach"])
         if found == []:
@@ -257,13 +257,13 @@ class _TaskExpander:
 
 
 def _declared_needs(task: SourceTable) -> list[str]:
-    """What a task needs, as far as that can be read."""
+    """The needs of a task, as far as they are valid."""
     needs = task.get("needs", [])
     return [each for each in needs if isinstance(each, str)] if isinstance(needs, SourceList) else []
 
 
 def merge_tables(table: SourceTable, defaults: SourceTable) -> SourceTable:
-    """A table, and what another says of which it says nothing."""
+    """A table, with missing keys from the defaults."""
     if not defaults:
         return table
     merged = SourceTable(table.at, table.path)

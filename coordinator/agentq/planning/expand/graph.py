@@ -1,4 +1,4 @@
-"""Which task needs which: ids looked up, and cycles refused with the path that they make."""
+"""Builds the dependency graph of tasks: resolves ids, and rejects cycles with their path."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance, Tas
 from agentq.planning.read.source_tree import find_position
 
 CYCLE_SHOWN = 12
-"""Tasks of a cycle that are named."""
+"""Tasks of a cycle that are shown."""
 _SELECTOR = re.compile(r"([^\[\]]+)\[([^\[\]]*)\]")
 
 
 class TaskGraph(NamedTuple):
-    """What each task needs, in the order of the tasks."""
+    """The dependencies of each task, in the order of the tasks."""
 
     needs: dict[str, tuple[str, ...]]
     uncertain: frozenset[str] = frozenset()
-    """Tasks of which some needs are not known, since they name no task."""
+    """Tasks with needs that name no task."""
 
     def ancestors(self, task: str) -> set[str]:
-        """All that must have completed before a task can begin."""
+        """All tasks that must complete before a task."""
         found: set[str] = set()
         left = list(self.needs[task])
         while left:
@@ -35,12 +35,12 @@ class TaskGraph(NamedTuple):
         return found
 
     def order(self) -> list[str]:
-        """The tasks, each after those that it needs, and else as they are written."""
+        """The tasks in topological order, otherwise as written."""
         return [task for task in _topological_order(self.needs) if task in self.needs]
 
 
 class TaskLookup:
-    """From what somebody wrote to the tasks that are meant."""
+    """Resolves the names in `needs` to tasks."""
 
     def __init__(self, tasks: Sequence[TaskInstance], known: Iterable[str] = (), empty: Iterable[str] = ()) -> None:
         self._ids = {each.task.id for each in tasks}
@@ -51,7 +51,7 @@ class TaskLookup:
                 self._groups.setdefault(each.group, []).append(each)
 
     def find(self, text: str) -> list[str] | None:
-        """The ids of the tasks that are meant; None if there is none of that name."""
+        """The ids of the named tasks; None if there is no such name."""
         if text in self._ids or text in self._known:
             return [text]
         if text in self._groups:
@@ -63,7 +63,7 @@ class TaskLookup:
         return None
 
     def nearest(self, text: str) -> str:
-        """What was perhaps meant."""
+        """A suggestion for an unknown name."""
         found = _SELECTOR.fullmatch(text)
         if found and (members := self._groups.get(found[1].strip())):
             return "There is " + ", ".join(f"{found[1]}[{','.join(each.values)}]" for each in members[:8])
@@ -71,15 +71,15 @@ class TaskLookup:
 
 
 def look_up_tasks(expanded: ExpandedPlan, live: Iterable[str] = ()) -> TaskLookup:
-    """The tasks of a plan by their names. `live`: the ids of tasks that the plan has already."""
+    """The lookup for a plan. `live` are the ids of tasks that the plan already has."""
     broken = (name for each in expanded.broken for name in (each.id, each.group))
     return TaskLookup(expanded.tasks, {*expanded.done, *live, *broken}, expanded.empty)
 
 
 def build_graph(expanded: ExpandedPlan, lookup: TaskLookup) -> tuple[TaskGraph, list[PlanProblem]]:
-    """The graph of a plan's tasks, and all that is wrong with it: needs that are no task, and a cycle.
+    """The graph of a plan's tasks, and its faults: needs that name no task, and a cycle.
 
-    Tasks that are done need no waiting for.
+    Needs that are done already are dropped.
     """
     tasks = [TaskNeeds(each.task.id, each.table, each.task.needs, each.group) for each in expanded.tasks]
     tasks += expanded.broken
@@ -119,7 +119,7 @@ def _format_cycle(cycle: list[str]) -> str:
 
 
 def find_cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Tasks that wait for each other, the first one once more at the end; empty if there are none."""
+    """A dependency cycle, its first task again at the end; empty if there is none."""
     done: set[str] = set()
     for start in needs:
         visiting: dict[str, None] = {}
@@ -144,7 +144,7 @@ def find_cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _topological_order(needs: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Each task once, those that it needs before it."""
+    """Each task once, after its dependencies."""
     yielded: set[str] = set()
     for start in needs:
         stack = [start]

@@ -1,6 +1,6 @@
-"""Files that a plan is made of: those that it includes, and those with prompts. All lie in the plan's folder.
+"""Reads the files of a plan: included plans and prompts. All are in the plan's folder.
 
-A file's own variables and defaults hold for its own tasks, where the plan says nothing of the kind.
+A file's variables and defaults apply to its own tasks, unless the plan sets them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentq.planning.read.source_tree import SourceList, SourceTable, source_tex
 
 @dataclass
 class IncludedFile:
-    """The tasks of one file, and what holds for them."""
+    """One file with its tasks and defaults."""
 
     table: SourceTable
     folder: Path
@@ -26,12 +26,12 @@ class IncludedFile:
     file: str = ""
 
     def include_chain(self) -> list[IncludedFile]:
-        """This file and those that include it, the plan first."""
+        """The files from the plan down to this one."""
         return [*(self.included_by.include_chain() if self.included_by else []), self]
 
 
 def gather_files(path: str, format_: str | None = None) -> list[IncludedFile]:
-    """A plan file and all that it includes, the plan first."""
+    """A plan file and all files that it includes, the plan first."""
     table = read_plan(path, format_)
     folder = Path(path).resolve().parent if path != "-" else Path.cwd()
     first = IncludedFile(table, folder, file=str(Path(path).resolve()))
@@ -74,18 +74,18 @@ def _read_included(path: Path, at: SourcePosition, where: str) -> SourceTable:
 
 
 def resolve_in_folder(name: str, folder: Path, root: Path, at: SourcePosition, where: str) -> Path:
-    """The file of that name, which lies in the plan's folder or below it, also when links are followed."""
+    """The file of that name, which must be in the plan's folder or below it, also after following links."""
     path = Path(os.path.realpath(folder / name))
     if not name or not path.is_relative_to(os.path.realpath(root)):
         raise plan_error(at, where, f"{quote_value(name)} does not lie in the plan's folder", "Move it there")
     if path.exists() and not path.is_file() and not path.is_dir():
-        # To read a pipe could take for ever.
+        # Reading a pipe could block for ever.
         raise plan_error(at, where, f"{quote_value(name)} is not a regular file")
     return path
 
 
 def read_prompt(task: SourceTable, folder: Path, root: Path) -> SourceTable:
-    """A task whose prompt stands in a file, with the prompt."""
+    """A task with the prompt read from its `prompt_file`."""
     if "prompt_file" not in task:
         return task
     at, where = task.value_at("prompt_file"), task.path_of("prompt_file")

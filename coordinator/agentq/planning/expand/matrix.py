@@ -1,6 +1,6 @@
-"""One task that stands for several: of a matrix, one for each combination; of a `foreach`, one for each value.
+"""Expands a task with a matrix into one for each combination, and a task with `foreach` into one for each value.
 
-Their ids are made of the task's id and the values: `build-py311-linux`. In `needs`, `build` is all of them, and
+The ids consist of the task's id and the values: `build-py311-linux`. In `needs`, `build` means all of them, and
 `build[py311]` those with that value.
 """
 
@@ -23,14 +23,14 @@ _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.@+-]+")
 
 
 class MatrixCell(NamedTuple):
-    """One of the tasks that a task stands for: the values that tell it from the others, and what expressions see."""
+    """One expanded task: the values that identify it, and the scope of its expressions."""
 
     values: tuple[str, ...]
     scope: dict[str, Any]
 
 
 def expand_matrix(task: SourceTable, filler: TemplateFiller, faults: list[PlanProblem]) -> list[MatrixCell] | None:
-    """What a task is spread out to; itself, if it has neither matrix nor foreach. None if they are wrong."""
+    """The cells of a task; a single one if it has neither matrix nor foreach. None if these are invalid."""
     if "matrix" in task and "foreach" in task:
         faults.append(PlanProblem(task.key_at("foreach"), task.path, "a task has either matrix or foreach, not both"))
         return None
@@ -42,7 +42,7 @@ def expand_matrix(task: SourceTable, filler: TemplateFiller, faults: list[PlanPr
 
 
 def matrix_task_id(task: str, copy: MatrixCell) -> str:
-    """What one of them is called."""
+    """The id of an expanded task."""
     return "-".join([task, *(_INVALID_CHARACTERS.sub("-", value).strip("-") or "x" for value in copy.values)])[
         :NAME_LENGTH
     ]
@@ -103,7 +103,7 @@ def _foreach_cells(task: SourceTable, items: Any, faults: list[PlanProblem]) -> 
 
 
 def _item_name(item: Any, number: int) -> str:
-    """What tells a value from the others: itself, its id or name, the first text in it, or its place."""
+    """The name of a foreach value: itself, its id or name, the first scalar in it, or its index."""
     if isinstance(item, dict):
         single = [value for value in strip_positions(item).values() if not isinstance(value, list | dict)]
         found = item.get("id", item.get("name", single[0] if single else number))

@@ -1,10 +1,10 @@
-"""What stands between `{{` and `}}` in a plan: variables, values of a matrix, and what tasks before this one gave.
+"""Fills in expressions between `{{` and `}}`: variables, matrix values, and outputs of earlier tasks.
 
     {{ vars.NAME }}  {{ matrix.NAME }}  {{ item }}  {{ item.KEY }}  {{ plan.name }}    filled in when the plan is read
     {{ tasks.ID.result }}                                              by the worker, before the process begins
 
-A value that is all there is of a text stays what it is, a number or a list; within other text it is written out.
-Everything else between such braces is somebody else's and stays; so does, without its backslash, `\\{{ vars.NAME }}`.
+An expression that is the whole text keeps the type of its value, such as a number or a list; within other text it is
+formatted. Other text between such braces is left unchanged, and so is `\\{{ vars.NAME }}`, without its backslash.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _WORDS_PATTERN = r"[^{}\s]*(?:\s+[^{}\s]+)*"
 EXPRESSION_PATTERN = re.compile(rf"(\\?)\{{\{{\s*((?:vars|matrix|item|plan)\b{_WORDS_PATTERN})\s*\}}\}}")
 OUTPUT_PATTERN = re.compile(rf"(\\?)\{{\{{\s*tasks\.({_WORDS_PATTERN})\s*\}}\}}")
 OUTPUT_NAMES = ("result", "tail", "title", "state", "commit", "branch")
-"""What a task gives to others."""
+"""The outputs of a task."""
 
 _MISSING = object()
 
 
 class TemplateFiller:
-    """Fills in what is known now; what is wrong is noted down, and the text left as it was."""
+    """Fills in the values known when the plan is read. Faults are recorded, and their text is left unchanged."""
 
     def __init__(self, scope: Mapping[str, Any], faults: list[PlanProblem]) -> None:
         self._scope = scope
         self._faults = faults
 
     def fill(self, node: Any, at: SourcePosition, path: str) -> Any:
-        """The same with all values filled in."""
+        """A copy with all values filled in."""
         if isinstance(node, SourceTable):
             return self.table(node)
         if isinstance(node, SourceList):
@@ -72,7 +72,7 @@ class TemplateFiller:
         return EXPRESSION_PATTERN.sub(replace, text)
 
     def _value(self, expression: str, at: SourcePosition, path: str) -> Any:
-        """What an expression stands for."""
+        """The value of an expression."""
         head, _, rest = expression.partition(".")
         if head not in self._scope:
             what = {"matrix": "this task has no matrix", "item": "this task has no foreach"}

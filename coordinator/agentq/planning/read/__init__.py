@@ -1,1 +1,1 @@
-"""Reading plan files, YAML and JSON, with the place of each value."""
+"""Reads plan files in YAML and JSON, with the position of each value."""

@@ -1,4 +1,4 @@
-"""JSON and JSON lines, with the place of each value; a plan in JSON is told of its faults as one in YAML is."""
+"""Reads JSON and JSON lines with the position of each value, so that faults are reported as for YAML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 def read_json(text: str, file: str, *, line: int = 1, path: str = "") -> Any:
-    """The tree of a text that is one value, whose first line has that number."""
+    """Parse a text that is one value; `line` is the number of its first line."""
     reader = _JsonReader(text, file, line)
     value, at = reader.value(reader.after_space(0), path, 0)
     if (at := reader.after_space(at)) < len(text):
@@ -26,14 +26,14 @@ def read_json(text: str, file: str, *, line: int = 1, path: str = "") -> Any:
 
 
 class _JsonReader:
-    """Walks over the text once."""
+    """Parses the text in one pass."""
 
     def __init__(self, text: str, file: str, line: int) -> None:
         self._text, self._file, self._line = text, file, line
         self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def value(self, at: int, path: str, depth: int) -> tuple[Any, int]:
-        """The value that begins here, and where it ends."""
+        """The value at this offset, and the offset after it."""
         if depth > DEPTH_MAX:
             self.refuse(at, path, f"this is nested more than {DEPTH_MAX} levels deep")
         begun = self._text[at : at + 1]

@@ -1,6 +1,6 @@
-"""A plan file, read: YAML, JSON, or JSON lines, by the end of its name.
+"""Reads a plan file as YAML, JSON or JSON lines, by its suffix.
 
-In JSON lines each line is a task; the first one may be `{"plan": {…}}` instead, which is all but the tasks.
+In JSON lines each line is a task. The first line may be `{"plan": {…}}` instead, with everything but the tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".jsonl": "jsonl", 
 
 
 def read_plan(path: str, format_: str | None = None) -> SourceTable:
-    """The tree of a plan file, or with `-` of what comes in on stdin."""
+    """Parse a plan file, or standard input with `-`."""
     file = "stdin" if path == STDIN else path
     text = read_file(path)
     kind = format_ or FORMATS.get(Path(path).suffix.lower()) or _guess_format(text)
@@ -41,7 +41,7 @@ def read_plan(path: str, format_: str | None = None) -> SourceTable:
 
 
 def read_file(path: str) -> str:
-    """The text of a file, which is UTF-8 and not too long."""
+    """The text of a file, which must be UTF-8 and not too long."""
     try:
         if path == STDIN:
             body = sys.stdin.buffer.read(PLAN_BYTES + 1)
@@ -62,7 +62,7 @@ def read_file(path: str) -> str:
 
 
 def describe_type(tree: Any) -> str:
-    """What somebody wrote, in a word."""
+    """The type of a value, in a word."""
     if tree is None:
         return "nothing"
     names = {SourceTable: "a mapping", SourceList: "a list", str: "text", bool: "true or false"}
@@ -70,7 +70,7 @@ def describe_type(tree: Any) -> str:
 
 
 def _guess_format(text: str) -> str:
-    """The format of a file whose name does not tell it."""
+    """The format of a file without a known suffix."""
     if not text.lstrip().startswith("{"):
         return "yaml"
     lines = [line for line in text.splitlines() if line.strip()]
@@ -79,7 +79,7 @@ def _guess_format(text: str) -> str:
 
 
 def _read_lines(text: str, file: str) -> SourceTable:
-    """The first line may tell of the whole; each of the others is a task."""
+    """Parse JSON lines: optionally the plan, then one task per line."""
     start = SourcePosition(file, 1, 1)
     plan, tasks = SourceTable(start, ""), SourceList(start, "tasks")
     for number, line in enumerate(text.split("\n"), 1):
@@ -103,5 +103,5 @@ def _read_lines(text: str, file: str) -> SourceTable:
 
 
 def short_path(path: str) -> str:
-    """A path as it is told: from here, if that is shorter."""
+    """A path for messages: relative if that is shorter."""
     return min(path, os.path.relpath(path), key=len)

@@ -1,6 +1,6 @@
-"""What was read from a plan file: tables, rows and values that know where they stand.
+"""The parsed plan file: tables, lists and values with their positions.
 
-Numbers keep how they were written, since `python: 3.10` is no less a version for being a number.
+Numbers keep their original text, since `python: 3.10` is a version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agentq.planning.errors import SourcePosition
 
 
 class KeyPosition(NamedTuple):
-    """Where a key of a table stands, and its value, and the path to it."""
+    """The positions of a key and of its value, and the path to it."""
 
     key_at: SourcePosition
     value_at: SourcePosition
@@ -20,7 +20,7 @@ class KeyPosition(NamedTuple):
 
 
 class SourceTable(dict[str, Any]):
-    """Keys and values, in order, each with its place."""
+    """Keys and values in order, each with its position."""
 
     def __init__(self, at: SourcePosition, path: str) -> None:
         super().__init__()
@@ -29,12 +29,12 @@ class SourceTable(dict[str, Any]):
         self.positions: dict[str, KeyPosition] = {}
 
     def put(self, key: str, value: Any, key_at: SourcePosition, value_at: SourcePosition) -> None:
-        """Say something of this table."""
+        """Set a key with its positions."""
         self[key] = value
         self.positions[key] = KeyPosition(key_at, value_at, f"{self.path}.{key}" if self.path else key)
 
     def copy_key(self, key: str, other: SourceTable, *values: Any) -> None:
-        """Have what another table says under a key, or another value, and the place where that says so."""
+        """Copy a key with its position from another table, optionally with another value."""
         self[key] = values[0] if values else other[key]
         self.positions[key] = other.positions[key]
 
@@ -45,7 +45,7 @@ class SourceTable(dict[str, Any]):
         return self.positions[key].value_at
 
     def without(self, keys: Iterable[str]) -> SourceTable:
-        """The same table without some keys."""
+        """A copy without some keys."""
         left = set(keys)
         rest = SourceTable(self.at, self.path)
         for key in self:
@@ -54,14 +54,14 @@ class SourceTable(dict[str, Any]):
         return rest
 
     def path_of(self, key: str) -> str:
-        """The keys by which one comes there in the file."""
+        """The path of a key in the file."""
         if key in self.positions:
             return self.positions[key].path
         return f"{self.path}.{key}" if self.path else key
 
 
 class SourceList(list[Any]):
-    """Values in order, each with its place."""
+    """Values in order, each with its position."""
 
     def __init__(self, at: SourcePosition, path: str) -> None:
         super().__init__()
@@ -75,21 +75,21 @@ class SourceList(list[Any]):
 
 
 class WrittenNumber:
-    """A number that knows how it was written."""
+    """A number with its original text."""
 
     written: str
 
 
 class WrittenInt(int, WrittenNumber):
-    """A whole number, and its text."""
+    """An integer with its original text."""
 
 
 class WrittenFloat(float, WrittenNumber):
-    """A number with a point, and its text."""
+    """A float with its original text."""
 
 
 def source_text(value: Any) -> str:
-    """A single value as text: as it was written."""
+    """A scalar as text, as it was written."""
     if isinstance(value, WrittenNumber):
         return value.written
     if value is None or isinstance(value, bool):
@@ -98,7 +98,7 @@ def source_text(value: Any) -> str:
 
 
 def strip_positions(node: Any) -> Any:
-    """The same without places, as JSON has it."""
+    """A copy without positions, for JSON."""
     if isinstance(node, dict):
         return {key: strip_positions(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -109,7 +109,7 @@ def strip_positions(node: Any) -> Any:
 
 
 def find_position(node: Any, keys: Iterable[Any]) -> tuple[SourcePosition, str]:
-    """Where some keys lead to, and the path that they make, as far as they lead anywhere."""
+    """The position and path of the value at these keys, as far as they exist."""
     at, path = node.at, node.path
     for key in keys:
         if isinstance(node, SourceTable) and key in node:

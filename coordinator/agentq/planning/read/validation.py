@@ -1,4 +1,4 @@
-"""From the tree of a file to a model: each fault with its place, in the words of a plan."""
+"""Validates a table as a model, and reports each fault with its position."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHOICES = re.compile(r"'([^']*)'")
 
 
 def validate_table(model: type[M], table: SourceTable, faults: list[PlanProblem]) -> M | None:
-    """The model of a table; None if it cannot be made. What is wrong is noted down."""
+    """The model of a table; None if it is invalid, with the faults recorded."""
     strange: list[PlanProblem] = []
     try:
         return model.model_validate(table, context=strange)
@@ -46,7 +46,7 @@ def validate_table(model: type[M], table: SourceTable, faults: list[PlanProblem]
 
 
 def _is_about_mapping(error: Any) -> bool:
-    """Whether it is of a mapping as a whole, where a key that is misspelt may be the one that is missed."""
+    """Whether the fault concerns a mapping as a whole: it may follow from a misspelt key, which is reported already."""
     return error["type"] == "missing" or not error["loc"]
 
 

@@ -1,7 +1,7 @@
-"""YAML, as a plan takes it: the YAML 1.2 that people mean, and nothing of what surprises them.
+"""Reads YAML 1.2, restricted to what people expect.
 
-Only `true`, `false`, `null` and numbers are not text; `yes`, `on`, `no` and dates are what is written. Anchors,
-aliases, merge keys and tags are refused, so that a small file is a small plan, and reading one makes no objects.
+Only `true`, `false`, `null` and numbers are not text; `yes`, `on`, `no` and dates are text. Anchors, aliases, merge
+keys and tags are refused, so that a small file cannot become a large plan, and reading creates no objects.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from agentq.planning.errors import SourcePosition, plan_error, quote_value
 from agentq.planning.read.source_tree import SourceList, SourceTable, WrittenFloat, WrittenInt
 
 DEPTH_MAX = 32
-"""Levels of a plan file; one needs about six."""
+"""The deepest nesting of a plan file; a usual one has about six levels."""
 DIGITS_MAX = 400
-"""Of a number; longer ones are text."""
+"""The longest number; longer ones are text."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -31,7 +31,7 @@ _TAB_ERROR = "found character '\\t' that cannot start any token"
 
 
 def read_yaml(text: str, file: str) -> Any:
-    """The tree of one document."""
+    """Parse one document."""
     try:
         return _YamlReader(text, file).document()
     except yaml.MarkedYAMLError as error:
@@ -47,7 +47,7 @@ def read_yaml(text: str, file: str) -> Any:
 
 
 class _YamlReader:
-    """Builds the tree from the parser's events, so that nothing is made of what is to be refused."""
+    """Builds the tree from the parser's events, so that refused content is never constructed."""
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
@@ -103,7 +103,7 @@ class _YamlReader:
         return str(event.value)
 
     def _check(self, event: Any, path: str) -> None:
-        """Refuse what makes a plan another one than what is read."""
+        """Refuse anchors, aliases and tags."""
         name = getattr(event, "anchor", None)
         if name is not None:
             mark = "*" if isinstance(event, yaml.AliasEvent) else "&"
@@ -122,7 +122,7 @@ class _YamlReader:
 
 
 def parse_scalar(text: str) -> Any:
-    """What a word without quotes is."""
+    """The value of a scalar without quotes."""
     if text in _LITERALS:
         return _LITERALS[text]
     if len(text) > DIGITS_MAX:

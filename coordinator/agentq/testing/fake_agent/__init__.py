@@ -1,4 +1,5 @@
-"""An agent that asks no model: it does what its prompt says, word by word, and speaks as Claude Code, Codex or ACP do.
+"""A fake coding agent: it follows its prompt step by step without a model, and speaks the protocols of Claude Code,
+Codex or ACP.
 
-For tests and demos of everything around an agent: limits, crashes, silence, conversations that go on. See the README.
+For tests and demos of limits, crashes, silence and resumed conversations. See README.md.
 """

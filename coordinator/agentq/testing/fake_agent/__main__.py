@@ -10,7 +10,7 @@ LANGUAGES = ("claude", "codex", "acp")
 
 
 def main(argv: list[str]) -> int:
-    """Go to whoever speaks the language; all other words are theirs."""
+    """Run the agent of the chosen protocol with the remaining arguments."""
     language = "claude"
     if argv[:1] == ["--as"]:
         language, argv = (argv[1] if len(argv) > 1 else ""), argv[2:]

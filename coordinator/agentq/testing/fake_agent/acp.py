@@ -1,6 +1,6 @@
-"""The stand-in as an agent of the Agent Client Protocol, version 1: JSON-RPC on stdin and stdout, a line each.
+"""The fake agent for the Agent Client Protocol, version 1: JSON-RPC lines on stdin and stdout.
 
-Messages are taken in a thread of their own, so that a turn can be cancelled, and questions answered, while it goes on.
+A separate thread reads messages, so that a turn can be cancelled and questions answered while it runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ERROR_MESSAGES = {
 
 
 class AgentRpcError(Exception):
-    """A request that gets an error for an answer."""
+    """A request that is answered with an error."""
 
     def __init__(self, code: int, message: str, details: object = None) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class AgentRpcError(Exception):
 
 
 def main(argv: list[str]) -> int:
-    """One process of it, until nobody asks any more."""
+    """Run one process until its stdin ends."""
     parser = argparse.ArgumentParser(prog="standin --as acp", description=__doc__)
     parser.add_argument("--mute", action="store_true", help="take everything, and answer nothing")
     parser.add_argument("-v", "--version", action="version", version=VERSION)
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 
 class FakeAcpAgent:
-    """The process: its sessions, and the wire."""
+    """The process: its sessions, and its connection."""
 
     def __init__(self, *, mute: bool = False) -> None:
         self.mute = mute
@@ -67,7 +67,7 @@ class FakeAcpAgent:
         self._number = 0
 
     def serve(self) -> int:
-        """Answer one request after the other."""
+        """Answer requests one after the other."""
         signal.signal(signal.SIGTERM, lambda *_: self._handle_signal(128 + signal.SIGTERM))
         signal.signal(signal.SIGINT, lambda *_: self._handle_signal(128 + signal.SIGINT))
         threading.Thread(target=self._read_messages, daemon=True).start()
@@ -98,7 +98,7 @@ class FakeAcpAgent:
                 self._cancel()
             elif not self.mute:
                 self._requests.put(message)
-        self._cancel()  # Nobody is there any more.
+        self._cancel()  # The client has gone.
         self._requests.put(None)
 
     def _cancel(self) -> None:
@@ -114,7 +114,7 @@ class FakeAcpAgent:
             sys.stdout.flush()
 
     def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """A request of ours, and its answer."""
+        """Send a request to the client, and return its answer."""
         self._number += 1
         self._answers[self._number] = answer = queue.SimpleQueue[dict[str, Any]]()
         self.send(id=self._number, method=method, params=params)
@@ -184,7 +184,7 @@ class FakeAcpAgent:
 
 
 class FakeAcpSession:
-    """One conversation, and a tongue for it."""
+    """A session, which implements the agent protocol."""
 
     def __init__(self, agent: FakeAcpAgent, transcript: TranscriptFile) -> None:
         self.agent = agent
@@ -198,7 +198,7 @@ class FakeAcpSession:
         return self.transcript.id
 
     def run_turn(self, prompt: str) -> dict[str, Any]:
-        """A whole turn; how it stopped."""
+        """Run a turn; returns its stop reason."""
         model, self.turn = self.turn.model, FakeTurn(prompt, allowed_tools=None)
         self.turn.model = model
         self.step_runner = StepRunner(self)
@@ -215,7 +215,7 @@ class FakeAcpSession:
         raise _turn_error(end)
 
     def replay(self) -> None:
-        """Tell all that was said before."""
+        """Send all earlier messages."""
         for line in self.transcript.lines():
             if line["type"] in ("user", "assistant"):
                 kind = "user_message_chunk" if line["type"] == "user" else "agent_message_chunk"
@@ -224,7 +224,7 @@ class FakeAcpSession:
     # ---- the tongue
 
     def begin(self) -> None:
-        """There is nothing to say: whoever asks knows."""
+        """ACP has no message for this."""
 
     def say(self, text: str) -> None:
         self.turn.spending.turns += 1
@@ -247,7 +247,7 @@ class FakeAcpSession:
         return use
 
     def allowed(self, use: str, tool: str) -> bool:
-        """It asks, every time."""
+        """Ask the client, every time."""
         options = [
             {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
             {"optionId": "always", "name": "Always allow", "kind": "allow_always"},

@@ -1,4 +1,4 @@
-"""The stand-in as Claude Code: its flags, its stream of JSON, its conversations, its ways to end."""
+"""The fake agent for Claude Code: its flags, its JSON stream, its conversations, its exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODES: Mapping[str, frozenset[str] | None] = {
 
 
 class ClaudeArgumentParser(argparse.ArgumentParser):
-    """Wrong words are told in Claude's way."""
+    """Reports wrong arguments as Claude does."""
 
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"error: {message}\n")
@@ -40,7 +40,7 @@ class ClaudeArgumentParser(argparse.ArgumentParser):
 
 
 def build_parser() -> ClaudeArgumentParser:
-    """The flags that matter, and those that are only taken."""
+    """The supported flags, and those that are accepted and ignored."""
     parser = ClaudeArgumentParser(prog="standin --as claude", description=__doc__)
     parser.add_argument("prompt", nargs="?")
     parser.add_argument("-p", "--print", action="store_true")
@@ -71,7 +71,7 @@ def build_parser() -> ClaudeArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """One process of it."""
+    """Run one process."""
     options = build_parser().parse_args(argv)
     if options.output_format == "stream-json" and not options.verbose:
         return _print_error("Error: When using --print, --output-format=stream-json requires --verbose")
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
 
 
 def open_conversation(options: argparse.Namespace) -> TranscriptFile:
-    """The one that was asked for, or a new one; exits when it is not there, or somebody else's."""
+    """The requested conversation or a new one; exits if it does not exist or is in use."""
     folder = claude_home() / "projects"
     here = folder / folder_slug(os.getcwd())
     if options.session_id and not _is_uuid(options.session_id):
@@ -107,7 +107,7 @@ def open_conversation(options: argparse.Namespace) -> TranscriptFile:
 
 
 class FakeClaude:
-    """One process; a tongue, and what becomes of it in the end."""
+    """One process, which implements the agent protocol."""
 
     def __init__(self, options: argparse.Namespace, transcript: TranscriptFile, prompt: str) -> None:
         self.options = options
@@ -125,7 +125,7 @@ class FakeClaude:
         self._structured: object = None
 
     def run(self) -> int:
-        """From the prompt to the exit code."""
+        """Run the prompt; returns the exit code."""
         signal.signal(
             signal.SIGTERM, lambda *_: self.step_runner.handle_signal(lambda: self._end(128 + signal.SIGTERM))
         )
@@ -138,7 +138,7 @@ class FakeClaude:
             self._result(end)
             if self._wakeup is None:
                 break
-            # A result is not the end: it stays, and goes on when the time has come.
+            # The process continues after a result, when its wakeup is due.
             (delay_ms, prompt), self._wakeup = self._wakeup, None
             threading.Event().wait(delay_ms / 1000)
         if self.step_runner.linger_ms is not None:
@@ -146,13 +146,13 @@ class FakeClaude:
         return int(end.why != "done")
 
     def _end(self, code: int) -> None:
-        """Without another word."""
-        with suppress(RuntimeError):  # it was writing when the signal came
+        """Exit without further output."""
+        with suppress(RuntimeError):  # interrupted while it was writing
             sys.stdout.flush()
         os._exit(code)
 
     def _interrupted(self) -> None:
-        """As it is: it says so, and ends as if all were well."""
+        """As Claude does: report the interruption, and exit with 0."""
         text = [{"type": "text", "text": "[Request interrupted by user]"}]
         self._event("user", message={"role": "user", "content": text}, parent_tool_use_id=None)
         self._end(0)
@@ -224,7 +224,7 @@ class FakeClaude:
             sys.stdout.flush()
 
     def _message(self, block: dict[str, Any], *, asks: bool = True) -> None:
-        """Each asks the model once more, and tells what was spent since the one before."""
+        """Write a message with the usage since the previous one; each counts as a model call."""
         spent = self.turn.spending
         spent.turns += asks
         read, written = spent.input_tokens - self._tokens_reported[0], spent.output_tokens - self._tokens_reported[1]

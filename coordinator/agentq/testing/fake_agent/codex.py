@@ -1,4 +1,4 @@
-"""The stand-in as Codex: `exec --json`, with threads that can be resumed and usage that is told as a running total."""
+"""The fake agent for Codex: `exec --json`, with threads that can be resumed and cumulative usage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ERROR_MESSAGES = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The flags that matter, and those that are only taken."""
+    """The supported flags, and those that are accepted and ignored."""
     parser = argparse.ArgumentParser(prog="standin --as codex exec", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("-m", "--model", default="standin-1")
@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """One process of it."""
+    """Run one process."""
     if argv[:1] == ["--version"]:
         sys.stdout.write(f"{VERSION}\n")
         return 0
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
 
 
 def open_conversation(verb: str, thread: str) -> TranscriptFile | None:
-    """A new one, or the one that was asked for; None if there is no such."""
+    """A new conversation, or the requested one; None if it does not exist."""
     folder = codex_home() / "sessions"
     if verb:
         known = sorted(folder.glob(f"*/*/*/rollout-*{thread}.jsonl"))
@@ -91,7 +91,7 @@ def open_conversation(verb: str, thread: str) -> TranscriptFile | None:
 
 
 class FakeCodex:
-    """One process; a tongue, and what becomes of it in the end."""
+    """One process, which implements the agent protocol."""
 
     def __init__(self, options: argparse.Namespace, transcript: TranscriptFile, prompt: str) -> None:
         self.options = options
@@ -108,7 +108,7 @@ class FakeCodex:
         self._commands: dict[str, dict[str, Any]] = {}
 
     def run(self) -> int:
-        """From the prompt to the exit code."""
+        """Run the prompt; returns the exit code."""
         signal.signal(signal.SIGINT, lambda *_: self.step_runner.handle_signal(lambda: self._end(signal.SIGINT)))
         signal.signal(signal.SIGTERM, lambda *_: self.step_runner.handle_signal(lambda: self._end(signal.SIGTERM)))
         self.transcript.add("user", message={"role": "user", "content": self.turn.prompt})
@@ -154,7 +154,7 @@ class FakeCodex:
         return self.turn.allows(tool)
 
     def denied(self, use: str, _tool: str, _tool_input: dict[str, Any]) -> None:
-        """A sandbox refuses, and the turn goes on as if a command had failed."""
+        """A sandbox denies, and the turn continues as after a failed command."""
         denied = {"aggregated_output": "Read-only file system", "exit_code": 1, "status": "failed"}
         self._event("item.completed", item={"id": use, **self._commands.pop(use), **denied})
 
@@ -219,7 +219,7 @@ def _command_item(tool_input: dict[str, Any]) -> dict[str, Any]:
 
 
 def _format_moment(at_ms: int) -> str:
-    """As Codex tells it: in local time, with the date only where it is another day."""
+    """A time as Codex writes it: local, with the date only if it is another day."""
     at, now = datetime.fromtimestamp(at_ms / 1000), datetime.fromtimestamp(wall_ms() / 1000)
     time = f"{at:%-I:%M %p}"
     if at.date() == now.date():

@@ -1,4 +1,4 @@
-"""How Claude tells each end of a turn: what comes before the result, and what is in it."""
+"""The output of Claude for each kind of failure: events before the result, and fields of the result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUEST_ERRORS = {
     "limit": (429, "rate_limit", "rate_limit_error", ""),
     "refused": (None, "invalid_request", None, "API Error: safeguards flagged this message."),
 }
-"""A request that failed: its status, how the message is marked, the service's own word, and what is said."""
+"""Failed requests: HTTP status, mark of the message, error type of the service, and text."""
 END_ERRORS = {
     "turns": ("error_max_turns", "max_turns", "Reached maximum number of turns"),
     "budget": ("error_max_budget_usd", "budget_exhausted", "Reached maximum budget"),
@@ -36,7 +36,7 @@ END_ERRORS = {
 
 
 def describe_failure(end: TurnEnded) -> FailureOutput:
-    """What is told of this end."""
+    """The output for this end of a turn."""
     if end.why in REQUEST_ERRORS:
         return _describe_request_error(end)
     if end.why in END_ERRORS:
@@ -47,7 +47,7 @@ def describe_failure(end: TurnEnded) -> FailureOutput:
 
 
 def _describe_request_error(end: TurnEnded) -> FailureOutput:
-    """Claude calls it a success, with an error."""
+    """Claude reports a success with an error."""
     status, mark, kind, text = REQUEST_ERRORS[end.why]
     text = end.text or text
     events: list[dict[str, Any]] = []

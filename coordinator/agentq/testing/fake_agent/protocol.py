@@ -1,4 +1,4 @@
-"""What a stand-in has to be able to say, in whichever language."""
+"""The interface between the script of a fake agent and its output protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 @dataclass(slots=True)
 class FakeSpending:
-    """What one process has spent."""
+    """The spending of one process."""
 
     cost_usd: float = 0
     input_tokens: int = 0
@@ -18,7 +18,7 @@ class FakeSpending:
 
 @dataclass(slots=True)
 class FakeTurn:
-    """What a process was started with."""
+    """The arguments of a process."""
 
     prompt: str
     model: str = "standin-1"
@@ -33,7 +33,7 @@ class FakeTurn:
 
 
 class TurnEnded(Exception):
-    """The turn is over."""
+    """Ends the turn."""
 
     def __init__(self, why: str = "done", text: str = "", until_ms: int | None = None) -> None:
         super().__init__(text or why)
@@ -45,12 +45,12 @@ class TurnEnded(Exception):
 
 
 class AgentProtocol(Protocol):
-    """One language, and the conversation that is held in it."""
+    """An output protocol with its conversation."""
 
     turn: FakeTurn
 
     def begin(self) -> None:
-        """Say that it is up."""
+        """Report that the agent has started."""
 
     def say(self, text: str) -> None: ...
 
@@ -59,20 +59,20 @@ class AgentProtocol(Protocol):
     def plan(self, items: list[str]) -> None: ...
 
     def call(self, tool: str, tool_input: dict[str, Any]) -> str:
-        """Say that a tool is used; returns what to call this use."""
+        """Report a tool call; returns its id."""
 
     def allowed(self, use: str, tool: str) -> bool:
-        """Whether it may be; ask, where the language can."""
+        """Whether the tool is allowed; asks the client if the protocol can."""
 
     def denied(self, use: str, tool: str, tool_input: dict[str, Any]) -> None: ...
 
     def returned(self, use: str, tool: str, text: str, *, ok: bool) -> None: ...
 
     def wake(self, delay_ms: int, prompt: str) -> bool:
-        """Ask to be woken; False where the language has no words for that."""
+        """Request a wakeup; False if the protocol has none."""
 
     def answer(self, value: object) -> None:
-        """Answer with a value, not with words."""
+        """Answer with a structured value."""
 
     def prompts(self) -> list[str]:
-        """What was asked in this conversation, the newest last."""
+        """The prompts of this conversation, the newest last."""

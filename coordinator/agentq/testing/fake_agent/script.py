@@ -1,6 +1,6 @@
-"""The language of its prompts: a line that begins with one of the words is a step, and all else is said.
+"""The script language of prompts: a line that begins with a step word is a step; other lines are output.
 
-`AT 2 STEP` is a step only of the second attempt of its run.
+`AT 2 STEP` is a step only in the second attempt of its run.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _STEP_PATTERN = re.compile(rf"(?:AT (?P<attempt>\d+) )?(?P<word>{'|'.join(STEP_W
 
 @dataclass(frozen=True, slots=True)
 class ScriptStep:
-    """One thing to do."""
+    """One step."""
 
     word: str
     rest: str = ""
 
 
 def parse_steps(prompt: str) -> Iterator[ScriptStep]:
-    """What a prompt says. Lines that are only said belong together."""
+    """The steps of a prompt. Consecutive output lines are one step."""
     attempt = int(os.environ.get("AGENTQ_ATTEMPT") or 1)
     spoken_lines = list[str]()
     for line in prompt.splitlines():

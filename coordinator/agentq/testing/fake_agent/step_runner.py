@@ -1,4 +1,4 @@
-"""The doing of it: step after step, by means of whichever tongue."""
+"""Executes the steps of a prompt through an output protocol."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ END_REASONS = {
 
 
 class StepRunner:
-    """One process' work."""
+    """Executes the steps of one process."""
 
     def __init__(self, protocol: AgentProtocol) -> None:
         self.protocol = protocol
         self.turn = protocol.turn
         self.linger_ms: int | None = None
-        """How long it stays after its end; 0 is for ever."""
+        """How long the process stays after its end; 0 means for ever."""
         self.interrupted = threading.Event()
-        """Somebody took the turn back; what waits is over at once."""
+        """Set when the turn is cancelled; ends a wait at once."""
         self.tool: subprocess.Popen[bytes] | None = None
         self._is_starting_tool = False
         self._end_process: Callable[[], None] | None = None
         self._last_text = ""
 
     def run(self, prompt: str) -> TurnEnded:
-        """All of a prompt; returns how it ended."""
+        """Run a prompt; returns how it ended."""
         try:
             self._run_steps(prompt)
         except TurnEnded as over:
@@ -158,7 +158,7 @@ class StepRunner:
         self._use("Bash", {"command": command}, lambda: self._run_tool(command))
 
     def _run_tool(self, command: str) -> tuple[str, bool]:
-        """A session of its own: whoever kills only the agent leaves it running."""
+        """Run a command in its own session, which survives if only the agent is killed."""
         with self._start_tool(command) as tool:
             if self.interrupted.is_set():
                 self.end_tool()
@@ -169,7 +169,7 @@ class StepRunner:
         return (f"Exit code {code}\n{text}", False) if code else (text, True)
 
     def _start_tool(self, command: str) -> subprocess.Popen[bytes]:
-        """It runs before it has a name here: a signal that comes meanwhile has to wait for that."""
+        """Start the command; a signal that arrives meanwhile is handled when `self.tool` is set."""
         self._is_starting_tool = True
         try:
             self.tool = subprocess.Popen(
@@ -248,19 +248,19 @@ class StepRunner:
         self._say(f"I leave process {child.pid} behind.")
 
     def handle_signal(self, end: Callable[[], None]) -> None:
-        """A signal: the tool goes, and the process after it."""
+        """End the tool, then the process."""
         self._end_process = end
         if not self._is_starting_tool:
             self.end_tool()
             end()
 
     def end_tool(self) -> None:
-        """End the tool that is at work, with all that it has started in its session."""
+        """Kill the running tool and all processes of its session."""
         tool = self.tool
         if tool is not None and tool.poll() is None:
             os.killpg(tool.pid, signal.SIGKILL)
 
 
 def _open_descriptors() -> list[str]:
-    """What this process has open, but for the folder that is read to see it."""
+    """The open file descriptors, without the one used to list them."""
     return [fd for fd in os.listdir("/proc/self/fd") if Path(f"/proc/self/fd/{fd}").exists()]

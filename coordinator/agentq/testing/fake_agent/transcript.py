@@ -1,4 +1,4 @@
-"""Conversations on disk, as agents keep them: a file of JSON lines for each, where they look for it again."""
+"""Conversations on disk, as real agents store them: one file of JSON lines each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class TranscriptFile:
-    """One file. Each line is a prompt, an answer, or what has been spent so far."""
+    """One file. Each line is a prompt, an answer, or the total spending so far."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -22,7 +22,7 @@ class TranscriptFile:
         return self.file.stem
 
     def lines(self) -> list[dict[str, Any]]:
-        """All of it; a last line that was cut off by a crash is passed over."""
+        """All lines; an incomplete last line, left by a crash, is ignored."""
         if not self.file.exists():
             return []
         complete = self.file.read_text(encoding="utf-8").rpartition("\n")[0]
@@ -32,12 +32,12 @@ class TranscriptFile:
         return [line["message"]["content"] for line in self.lines() if line["type"] == "user"]
 
     def totals(self) -> Mapping[str, float]:
-        """What has been spent in all of it."""
+        """The total spending."""
         totals = [line["totals"] for line in self.lines() if line["type"] == "totals"]
         return totals[-1] if totals else {}
 
     def add(self, kind: str, **fields: object) -> None:
-        """Append a line, whole or not at all."""
+        """Append a line atomically."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"type": kind, "sessionId": self.id, **fields}, ensure_ascii=False) + "\n"
         with self.file.open("a", encoding="utf-8") as file:
@@ -45,21 +45,21 @@ class TranscriptFile:
             file.write(line)
 
     def copy(self, other: TranscriptFile) -> None:
-        """Go on from another one, as this one."""
+        """Copy the lines of another file."""
         for line in other.lines():
             self.add(**{**line, "kind": line["type"], "sessionId": self.id})
 
 
 def folder_slug(folder: str) -> str:
-    """What Claude makes of a folder's name."""
+    """The name of a folder in Claude's project directory."""
     return re.sub(r"[^A-Za-z0-9]", "-", folder)
 
 
 def claude_home() -> Path:
-    """Where Claude keeps everything."""
+    """Claude's configuration directory."""
     return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
 
 
 def codex_home() -> Path:
-    """Where Codex keeps everything."""
+    """Codex's configuration directory."""
     return Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")

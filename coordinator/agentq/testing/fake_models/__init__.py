@@ -1,6 +1,6 @@
-"""A model service that stands in for Anthropic's, OpenAI's and Google's: real agents work against it, offline and free.
+"""A fake model service for Anthropic, OpenAI and Google: real agents work with it, offline and free of charge.
 
-What it answers is said in the prompt; see `scenarios`, and the README beside this.
+The prompt chooses its answers; see `scenarios.py` and README.md.
 """
 
 from agentq.testing.fake_models.http_server import FakeModelServer, ModelRequest

@@ -1,4 +1,4 @@
-"""`python -m agentq.testing.fake_models [--port N] [--record FILE] [--sealed]`: the service, until it is ended."""
+"""`python -m agentq.testing.fake_models [--port N] [--record FILE] [--sealed]`: runs the service until a signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PORT = 8399
 
 
 def main() -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal."""
     parser = argparse.ArgumentParser(prog="python -m agentq.testing.fake_models", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"where to listen on 127.0.0.1; {PORT} by default")
     parser.add_argument("--record", type=Path, help="write every request to this file, a line of JSON each")

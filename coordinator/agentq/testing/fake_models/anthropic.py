@@ -1,4 +1,4 @@
-"""Anthropic's dialect: POST /v1/messages, answered in server-sent events or whole."""
+"""Anthropic's API: POST /v1/messages, streamed or whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_REASONS = {"end": "end_turn", "refusal": "refusal", "length": "max_tokens"}
 
 
 def parse_conversation(body: dict[str, Any]) -> ModelConversation:
-    """What was sent."""
+    """Parse a request."""
     messages = []
     for message in body.get("messages", []):
         blocks = message["content"] if isinstance(message["content"], list) else [{"text": message["content"]}]
@@ -35,7 +35,7 @@ def parse_conversation(body: dict[str, Any]) -> ModelConversation:
 def stream_answer(
     answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
 ) -> Iterator[tuple[float, bytes]]:
-    """Seconds to wait, and what to send then."""
+    """The pieces of a streamed answer, each with the seconds to wait before it."""
     usage = {"input_tokens": INPUT_TOKENS, "output_tokens": 1, "cache_read_input_tokens": 0}
     message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": conversation.model}
     yield 0, _format_event("message_start", message={**message, "content": [], "stop_reason": None, "usage": usage})
@@ -59,7 +59,7 @@ def stream_answer(
 
 
 def build_answer(answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int) -> dict[str, Any]:
-    """The same at once."""
+    """The answer as one document."""
     if isinstance(answer, ToolUse):
         content = {"type": "tool_use", "id": f"toolu_{number}", "name": answer.tool, "input": answer.input}
     else:
@@ -82,7 +82,7 @@ ERRORS = {
 
 
 def build_error(answer: ErrorAnswer) -> HttpReply:
-    """An error, as the service tells it."""
+    """The error response of the service."""
     status, kind, message = ERRORS[answer.why]
     headers = {"retry-after": str(answer.after_s)} if answer.after_s else {}
     if answer.why == "quota":

@@ -1,4 +1,4 @@
-"""Google's dialect: POST /v1beta/models/MODEL:streamGenerateContent, and :generateContent."""
+"""Google's API: POST /v1beta/models/MODEL:streamGenerateContent, and :generateContent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FINISH_REASONS = {"end": "STOP", "refusal": "SAFETY", "length": "MAX_TOKENS"}
 
 
 def parse_conversation(body: dict[str, Any]) -> ModelConversation:
-    """What was sent. The model is in the path; whoever has read that puts it here."""
+    """Parse a request. The caller adds the model, which is in the path."""
     messages = []
     for content in body.get("contents", []):
         parts = content.get("parts", [])
@@ -40,7 +40,7 @@ def parse_conversation(body: dict[str, Any]) -> ModelConversation:
 def stream_answer(
     answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
 ) -> Iterator[tuple[float, bytes]]:
-    """Seconds to wait, and what to send then."""
+    """The pieces of a streamed answer, each with the seconds to wait before it."""
     if isinstance(answer, TextAnswer):
         words = split_words(answer.text)
         for count, word in enumerate(words[:-1]):
@@ -56,7 +56,7 @@ def stream_answer(
 
 
 def build_answer(answer: TextAnswer | ToolUse, _talk: ModelConversation, _number: int) -> dict[str, Any]:
-    """The same at once."""
+    """The answer as one document."""
     if isinstance(answer, ToolUse):
         part: dict[str, Any] = {"functionCall": {"name": answer.tool, "args": answer.input}}
     else:
@@ -82,7 +82,7 @@ ERRORS = {
 
 
 def build_error(answer: ErrorAnswer) -> HttpReply:
-    """An error, as the service tells it."""
+    """The error response of the service."""
     status, kind, message = ERRORS[answer.why]
     error: dict[str, Any] = {"code": status, "status": kind, "message": message}
     if answer.after_s:

@@ -1,4 +1,4 @@
-"""The service: it hears every dialect at once, writes down what it was asked, and answers as the scenarios say."""
+"""The HTTP server: accepts all APIs, records requests, and answers as the scenarios define."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ModelRequest:
     path: str
     model: str
     key: str
-    """The key that it came with."""
+    """Its API key."""
     prompt: str
-    """The newest of the conversation."""
+    """The newest prompt of the conversation."""
     prompts: int
     done: int
     """Tools that were used since the newest prompt."""
@@ -44,7 +44,7 @@ class FakeModelServer:
 
     def __init__(self, port: int = 0, record: Path | None = None) -> None:
         self.requests: deque[ModelRequest] = deque(maxlen=REQUESTS_KEPT)
-        """What it was asked, the newest last; and in the file `record`, a line of JSON each."""
+        """The requests, the newest last; also in the file `record`, one line of JSON each."""
         self.stopping = threading.Event()
         self._record = record
         self._refused: Counter[tuple[str, bool]] = Counter()
@@ -59,12 +59,12 @@ class FakeModelServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> FakeModelServer:
-        """Listen, in a thread of its own."""
+        """Start listening, in a thread."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Close the port; who still waits for an answer gets none."""
+        """Close the port; pending requests get no answer."""
         self.stopping.set()
         if self._thread.is_alive():
             self._server.shutdown()
@@ -80,7 +80,7 @@ class FakeModelServer:
     # ---- for the threads that answer
 
     def record(self, request: ModelRequest) -> int:
-        """Write a request down; returns its number."""
+        """Record a request; returns its number."""
         with self._lock:
             self.requests.append(request)
             self._number += 1
@@ -90,8 +90,8 @@ class FakeModelServer:
             return self._number
 
     def count_refusals(self, conversation: ModelConversation, *, one_more: bool = False) -> int:
-        """How often a prompt was refused. What an agent asks for itself, a title for instance, is counted apart: it
-        comes without tools."""
+        """How often a prompt was refused. Requests of the agent itself, such as for a title, are counted separately:
+        they have no tools."""
         with self._lock:
             self._refused[conversation.prompt, bool(conversation.tools)] += one_more
             return self._refused[conversation.prompt, bool(conversation.tools)]
@@ -107,11 +107,11 @@ class _HttpServer(ThreadingHTTPServer):
         super().__init__(address, _RequestHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Agents are killed in the middle of an answer; that is no fault of ours."""
+        """Agents are killed in the middle of an answer; that is expected."""
 
 
 def _find_dialect(path: str) -> ModuleType | None:
-    """Who speaks it, by the path."""
+    """The API of a path."""
     plain = path.partition("?")[0]
     if plain.endswith("/messages"):
         return anthropic
@@ -186,7 +186,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         )
 
     def _stream(self, events: Iterator[tuple[float, bytes]], *, broken: bool) -> None:
-        """In chunks; one that breaks never says that it is over."""
+        """Send chunks; a broken stream has no end."""
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -212,4 +212,4 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_words: object) -> None:
-        """Nothing; what was asked is in `asked`."""
+        """No log; requests are in `FakeModelServer.requests`."""

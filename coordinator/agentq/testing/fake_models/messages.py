@@ -1,4 +1,4 @@
-"""What the dialects share: an event as it goes over the wire, and which of what was sent is a prompt."""
+"""Code shared by the APIs: the format of events, and which messages are prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTEXT_PATTERN = re.compile(rf"<({_CONTEXT_TAGS})>.*?</\1>|^Your response abov
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """One that is told at once."""
+    """A response that is not streamed."""
 
     status: int
     body: dict[str, Any]
@@ -26,16 +26,16 @@ class ChatMessage:
     """One message of a conversation."""
 
     is_users: bool
-    """It is the user's; not the model's, nor the agent's own."""
+    """Whether it is the user's, not the model's or the agent's own."""
     text: str
     results: int = 0
-    """How many results of tools are in it."""
+    """The number of tool results in it."""
 
 
 def extract_prompts(messages: Iterable[ChatMessage]) -> tuple[tuple[str, ...], int]:
-    """All that was asked, and how many tools were used since the newest of it.
+    """All prompts, and the number of tool calls since the newest one.
 
-    What agents put in of their own beside the user's words stands in tags, and is passed over.
+    Context that agents add to the user's text is in tags, and is ignored.
     """
     prompts, done = list[str](), 0
     for message in messages:

@@ -1,7 +1,7 @@
-"""Makes new namespaces fit to live in: a loopback that is up, and a name server that knows no name.
+"""Prepares new network and mount namespaces: brings up the loopback, and starts a name server without names.
 
-In such a place, as `unshare --net --mount` makes it, a program reaches what listens in there and nothing else in the
-world. Names must fail at once there: Codex looks up four of them, and waits five seconds for a resolver that is away.
+In such namespaces, made by `unshare --net --mount`, a program reaches only local listeners. Name lookups must fail at
+once: Codex makes four, and waits five seconds for a resolver that does not answer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NXDOMAIN_FLAGS = b"\x81\x83"
 
 
 def isolate_network() -> None:
-    """Do it, in namespaces that this process was started in; those of its parent are left as they are."""
+    """Prepare the namespaces that this process was started in; those of its parent are not touched."""
     bring_up_loopback()
     if _is_own_namespace("mnt") and RESOLV_CONF.exists():
         _start_name_server()
 
 
 def bring_up_loopback() -> None:
-    """The loopback of a new namespace is there, and down."""
+    """Bring up the loopback, which is down in a new namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
 
@@ -38,7 +38,7 @@ def _is_own_namespace(kind: str) -> bool:
     try:
         return os.readlink(f"/proc/self/ns/{kind}") != os.readlink(f"/proc/{os.getppid()}/ns/{kind}")
     except PermissionError:
-        # It is in a user namespace of its own, and sees nothing of its parent's.
+        # The process is in a user namespace of its own, and cannot see its parent's.
         return True
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's older dialect, which everybody copies: POST /v1/chat/completions, streamed or whole."""
+"""OpenAI's older API, which many services copy: POST /v1/chat/completions, streamed or whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FINISH_REASONS = {"end": "stop", "refusal": "content_filter", "length": "length"
 
 
 def parse_conversation(body: dict[str, Any]) -> ModelConversation:
-    """What was sent."""
+    """Parse a request."""
     messages = body.get("messages", [])
     chat_messages = [
         ChatMessage(each["role"] == "user", message_text(each.get("content")), int(each["role"] == "tool"))
@@ -44,7 +44,7 @@ def parse_conversation(body: dict[str, Any]) -> ModelConversation:
 def stream_answer(
     answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
 ) -> Iterator[tuple[float, bytes]]:
-    """Seconds to wait, and what to send then."""
+    """The pieces of a streamed answer, each with the seconds to wait before it."""
     head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 0, "model": conversation.model}
 
     def chunk(delta: dict[str, Any], finish: str | None = None, **fields: object) -> bytes:
@@ -65,7 +65,7 @@ def stream_answer(
 
 
 def build_answer(answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int) -> dict[str, Any]:
-    """The same at once."""
+    """The answer as one document."""
     message: dict[str, Any] = {"role": "assistant", "content": None}
     if isinstance(answer, ToolUse):
         message["tool_calls"] = [_tool_call(answer, number)]
@@ -84,5 +84,5 @@ def _tool_call(answer: ToolUse, number: int) -> dict[str, Any]:
 
 
 def build_error(answer: ErrorAnswer) -> HttpReply:
-    """An error, as the service tells it: the same as in the newer dialect."""
+    """The error response of the service; the same as in the newer API."""
     return openai_responses.build_error(answer)

@@ -1,4 +1,4 @@
-"""OpenAI's newer dialect: POST /v1/responses, which Codex speaks."""
+"""OpenAI's newer API, used by Codex: POST /v1/responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USAGE = {
 
 
 def parse_conversation(body: dict[str, Any]) -> ModelConversation:
-    """What was sent."""
+    """Parse a request."""
     sent = body.get("input", [])
     messages = [_chat_message(item) for item in sent] if isinstance(sent, list) else [ChatMessage(True, str(sent))]
     prompts, done = extract_prompts(messages)
@@ -46,7 +46,7 @@ def _chat_message(item: dict[str, Any]) -> ChatMessage:
 def stream_answer(
     answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int
 ) -> Iterator[tuple[float, bytes]]:
-    """Seconds to wait, and what to send then."""
+    """The pieces of a streamed answer, each with the seconds to wait before it."""
     response = {"id": f"resp_{number}", "object": "response", "model": conversation.model, "output": []}
     yield 0, _format_event("response.created", response={**response, "status": "in_progress"})
     if isinstance(answer, ToolUse):
@@ -74,7 +74,7 @@ def stream_answer(
 
 
 def build_answer(answer: TextAnswer | ToolUse, conversation: ModelConversation, number: int) -> dict[str, Any]:
-    """The same at once."""
+    """The answer as one document."""
     item = _tool_call(answer, number) if isinstance(answer, ToolUse) else _text_item(answer.text, number)
     return {
         "id": f"resp_{number}",
@@ -107,7 +107,7 @@ ERRORS = {
 
 
 def build_error(answer: ErrorAnswer) -> HttpReply:
-    """An error, as the service tells it."""
+    """The error response of the service."""
     status, kind, message = ERRORS[answer.why]
     error: dict[str, Any] = {"type": kind, "code": kind, "message": message}
     if answer.why == "quota":

@@ -1,7 +1,8 @@
-"""What the model does: said by a line of the newest prompt, `SCN:word argument`, and by how far it has come with it.
+"""Chooses the model's answers by a line of the newest prompt, `SCN:word argument`, and by the progress of the
+conversation.
 
-Nothing is remembered between two requests. An agent sends its whole conversation every time, and what has been done
-already is counted from that. With no such line, the model says which prompt of the conversation it has read.
+No state is kept between requests: an agent sends its whole conversation each time, and finished tool calls are counted
+from it. Without such a line the model answers with the prompt that it has read.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ FIVE_HOURS_S = 5 * 3600
 
 @dataclass(frozen=True, slots=True)
 class ModelConversation:
-    """What an agent sent, whatever the dialect."""
+    """A request of an agent, in any API."""
 
     prompts: tuple[str, ...]
-    """What was asked, the newest last."""
+    """The prompts, the newest last."""
     done: int
-    """Tools that were used since the newest of them."""
+    """Tool calls since the newest prompt."""
     tools: tuple[str, ...]
-    """The names of the tools that it offers."""
+    """The names of the offered tools."""
     system: str
     model: str
     refused: int = 0
-    """How many of its requests with this same prompt were refused before."""
+    """How many requests with this prompt were refused before."""
 
     @property
     def prompt(self) -> str:
@@ -41,27 +42,27 @@ class ModelConversation:
 
     @property
     def scenario(self) -> tuple[str, str]:
-        """The word of the newest prompt, and its argument."""
+        """The scenario and argument of the newest prompt."""
         found = SCENARIO_PATTERN.search(self.prompt)
         return (found[1], found[2].strip()) if found else ("text", "")
 
 
 @dataclass(frozen=True, slots=True)
 class TextAnswer:
-    """It says something, word by word, and that is its turn."""
+    """A text answer, which ends the turn."""
 
     text: str
     pause_s: float = 0
-    """Before each word."""
+    """The pause before each word."""
     stop: str = "end"
     """`end`, `refusal` or `length`."""
     cut: bool = False
-    """The connection breaks in the middle."""
+    """Whether the connection breaks in the middle."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """It uses a tool of the agent."""
+    """A call of one of the agent's tools."""
 
     tool: str
     input: dict[str, object]
@@ -69,24 +70,24 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """The service does not let it get that far."""
+    """An error of the service."""
 
     why: str
     """`throttled`, `quota`, `overloaded`, `auth`, `credit`, `context` or `input`."""
     after_s: int = 0
-    """How soon to come again; for a quota, when it ends."""
+    """When to retry; for a quota, when it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The request is taken, and nothing ever comes."""
+    """The request is never answered."""
 
 
 ModelAnswer = TextAnswer | ToolUse | ErrorAnswer | NoAnswer
 
 
 def choose_answer(conversation: ModelConversation) -> ModelAnswer:
-    """What the model does next."""
+    """The model's next answer."""
     word, argument = conversation.scenario
     return SCENARIOS.get(word, _unknown_scenario)(conversation, argument)
 
@@ -115,7 +116,7 @@ def _toolloop(conversation: ModelConversation, times: str) -> ModelAnswer:
 
 
 def _toolsleep(conversation: ModelConversation, seconds: str) -> ModelAnswer:
-    """Whoever goes on after an interruption is not put to sleep again."""
+    """A resumed conversation does not sleep again."""
     if len(conversation.prompts) > 1:
         return TextAnswer(f"I go on, with prompt {len(conversation.prompts)}.")
     # Claude refuses a plain `sleep`.
@@ -222,5 +223,5 @@ def _run_command(conversation: ModelConversation, command: str) -> ModelAnswer:
 
 
 def quota_reset_s(refusal: ErrorAnswer) -> int:
-    """When a quota ends, in seconds since 1970."""
+    """The end of a quota, in seconds since 1970."""
     return wall_ms() // 1000 + refusal.after_s
