@@ -163,7 +163,7 @@ REFUSED = {
     "an empty prompt": ("tasks: [{id: a, agent: b, prompt: ' '}]", "tasks[0]: the prompt is empty; write what"),
     "what a task gives itself": (
         "tasks: [{id: a, command: 'echo {{ tasks.a.result }}'}]",
-        "in '{{ tasks.a.result }}', a task is not given what it gives itself.",
+        "in '{{ tasks.a.result }}', a task cannot use its own output.",
     ),
     "what no task at all gives": (
         "tasks: [{id: a, command: 'echo {{ tasks.result }}'}]",
@@ -195,7 +195,7 @@ REFUSED = {
     ),
     "what no task gives": (
         "tasks:\n- {id: a, command: make}\n- {id: b, needs: a, command: 'echo {{ tasks.a.reslt }}'}",
-        "'reslt' is nothing that a task gives. Did you mean 'result'?",
+        "'reslt' is not an output of a task. Did you mean 'result'?",
     ),
     "what several tasks give": (
         "tasks:\n- {id: a, command: make, foreach: [x, y]}\n- {id: b, needs: a, command: 'echo {{ tasks.a.result }}'}",

@@ -290,7 +290,7 @@ def test_large_answers_are_packed_for_those_who_can_unpack(serving: Serving) -> 
 
 
 WRONG: list[tuple[str, str, str | None, str]] = [
-    ("POST", "/runs", "", "422 There is no body; it is to be JSON, such as"),
+    ("POST", "/runs", "", "422 The body is empty; send JSON, such as"),
     ("POST", "/runs", '[{"kind":"command"}]', '422 Many runs are {"runs": […]}'),
     (
         "POST",

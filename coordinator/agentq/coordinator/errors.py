@@ -49,7 +49,7 @@ class Invalid(AgentqError):
 
 
 class NotFound(AgentqError):
-    """There is no such thing."""
+    """Not found."""
 
     exit_code = 2
 

@@ -168,7 +168,7 @@ class _Compiler:
 
     def _workspace(self, each: TaskInstance) -> WorkspaceSpec | None:
         repository, task, plan = self._repository, each.task, self._expanded.plan
-        assert repository is not None, "whoever has no repository has no worktree"
+        assert repository is not None, "a plan without a repository has no worktrees"
         fields: dict[str, Any] = {"merge": plan.merge} if plan.merge else {}
         for options in (plan.workspace, task.workspace):
             if isinstance(options, WorktreeOptions):
@@ -246,12 +246,12 @@ class _Compiler:
         elif not task_reference:
             refuse("it needs the id of a task, as in tasks.ID.result")
         elif ids == [each.task.id]:
-            refuse("a task is not given what it gives itself")
+            refuse("a task cannot use its own output")
         elif ids and ids[0] in self._expanded.done:
-            refuse(f"what {ids[0]} gave is not known here: it was completed before", "Write here what it was")
+            refuse(f"the output of {ids[0]} is not known here: it was completed before", "Write its value here")
         elif output not in OUTPUT_NAMES:
             refuse(
-                f"{quote_value(output)} is nothing that a task gives",
+                f"{quote_value(output)} is not an output of a task",
                 did_you_mean(output, OUTPUT_NAMES) or f"There is {_list_outputs()}",
             )
         elif ids is None:

@@ -185,8 +185,7 @@ class _LocalRepository:
         if code == 0 and lines:
             some = ", ".join(line[3:] for line in lines[:3]) + (" and more" if len(lines) > 3 else "")
             raise Refused(
-                f"The checkout {self._top} has changes that nobody has committed ({some}), and {why}; commit or stash "
-                "them."
+                f"The checkout {self._top} has uncommitted changes ({some}), and {why}; commit or stash them."
             )
 
     def check_target(self, target: str, *, update: bool) -> None:
@@ -268,7 +267,7 @@ def _remote_repository(expanded: ExpandedPlan, address: str, options: Repository
         elif not any(name.endswith(f"/{base}") for _, name in refs) and not re.fullmatch(r"[0-9a-f]{7,64}", base):
             raise Invalid(f"The repository {address} has no branch {quote_value(base)} to start from.")
     if base is None:
-        raise Invalid(f"Nothing is known of {address} here; say the branch to start from, with `base` or --base.")
+        raise Invalid(f"{address} cannot be read from here; name the branch to start from, with `base` or --base.")
     target = options.target or expanded.plan.target or f"agentq/{expanded.name}"
     return PlanRepository(address, False, base, target)
 

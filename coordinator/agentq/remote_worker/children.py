@@ -157,12 +157,12 @@ def answer_request(run_verbs: RunVerbs, permissions: WorkerPermissions, question
         case InputRunsMessage(runs=runs):
             own = RunQueries(run_verbs.store).get(question.run).spec
             if not {*own.inputs.values(), *own.after}.issuperset(runs):
-                raise NotAllowed(f"The run {question.run} is given nothing of those.")
+                raise NotAllowed(f"The run {question.run} has no such inputs.")
             return [_dump_run(_redact_run(run)) for run in run_verbs.given(claim, runs)]
         case FinishedTasksMessage(most=most):
             own = RunQueries(run_verbs.store).get(question.run).spec
             if own.plan is None or own.context != "plan":
-                raise NotAllowed(f"The run {question.run} is not told of its plan.")
+                raise NotAllowed(f"The run {question.run} has no access to its plan.")
             return [_dump_run(_redact_run(run)) for run in run_verbs.finished(claim, own.plan, most)]
     return _answer_child_request(run_verbs, claim, permissions, question)
 
@@ -185,7 +185,7 @@ def _answer_child_request(
             return children.cancel(question.child, question.reason).value
         case AwaitChildMessage():
             return children.get(question.child).state
-    raise AgentqError(f"Nobody has said how {question.type} is answered.")
+    raise AgentqError(f"Unhandled request {question.type}.")
 
 
 def _redact_run(run: RunRecord) -> RunRecord:

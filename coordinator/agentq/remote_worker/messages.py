@@ -36,9 +36,9 @@ CLOSE_REASONS = {
     GOING_AWAY: "it goes away, and others are there: the worker connects again at once",
     TOO_LARGE: "a message was too large",
     RESTARTING: "it ends, or cannot reach its store: the worker connects again at once",
-    BAD_MESSAGE: "it does not understand what was said: the worker ends",
-    FORBIDDEN: "the token is not good any more, or the worker's name is somebody else's: the worker ends",
-    TOO_SLOW: "it was not said in time who is there",
+    BAD_MESSAGE: "it does not understand a message: the worker ends",
+    FORBIDDEN: "the token is no longer valid, or another worker has this name: the worker ends",
+    TOO_SLOW: "the worker did not introduce itself in time",
     REPLACED: "another connection of the same worker has taken the place of this one",
     WRONG_PROTOCOL: "it speaks another version of the protocol: the worker ends",
 }

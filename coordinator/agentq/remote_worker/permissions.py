@@ -110,17 +110,19 @@ class WorkerPermissions:
     def check_arguments(self, script: str, arguments: Iterable[CommandArgument]) -> list[CommandArgument]:
         """The arguments to call a script with; refuses a call that is not allowed. May read the store."""
         if script not in WORKER_SCRIPTS:
-            raise NotAllowed(f"A worker has no business with {script[:32]!r}.")
+            raise NotAllowed(f"A worker may not call {script[:32]!r}.")
         header = SCRIPTS[script].header
         given = list(arguments)
         rest = len(given) - len(header.arguments)
         if rest < 0 or (rest % len(header.rows) if header.rows else rest):
-            raise Invalid(f"The script {script!r} takes other words: {' '.join((*header.arguments, *header.rows))}.")
+            raise Invalid(
+                f"The script {script!r} takes other arguments: {' '.join((*header.arguments, *header.rows))}."
+            )
         number = rest // len(header.rows) if header.rows else 0
         if number > ROWS_MAX:
-            raise Invalid(f"A call has {ROWS_MAX} rows at the most, not {number}.")
+            raise Invalid(f"A call has {ROWS_MAX} rows at most, not {number}.")
         if script == "limit/list" and not number:
-            raise NotAllowed("A worker looks at limits that it names.")
+            raise NotAllowed("A worker must name the limits that it reads.")
         rows = chain.from_iterable([header.rows] * number)
         names = [*header.arguments, *rows]
         checked = [self._check_argument(script, name, word) for name, word in zip(names, given, strict=True)]
@@ -187,13 +189,13 @@ class WorkerPermissions:
             return None
         identity = WorkerIdentity.model_validate_json(text)
         if self.bound is not None and identity.about.get(VIA_FIELD) != self._registration_mark:
-            raise NotAllowed(f"The worker {self.worker} is registered by somebody else; start with another name.")
+            raise NotAllowed(f"The worker {self.worker} is registered by another client; start with another name.")
         self._check_queues(identity.queues)
         return identity
 
     def _check_queues(self, queues: Iterable[str]) -> None:
         if self.queues and not set(queues).issubset(self.queues):
-            raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
+            raise NotAllowed(f"This token is for the queues {', '.join(self.queues)}.")
 
     def _get_identity(self) -> WorkerIdentity | None:
         if self._identity is None:
@@ -352,7 +354,7 @@ def _check_model(model: type[BaseModel], text: str, what: str) -> None:
 
 def _check_outcome_class(text: str) -> None:
     if text not in set(OutcomeClass):
-        raise Invalid(f"There is no class of outcomes {text[:80]!r}.")
+        raise Invalid(f"Unknown outcome class {text[:80]!r}.")
 
 
 def _check_size(bytes_max: int, *, parsed: bool = False) -> Callable[[str], None]:

@@ -270,7 +270,7 @@ class CoordinatorConnection:
         async with asyncio.timeout(WELCOME_TIMEOUT_S):
             welcome = parse_coordinator_message(await socket.recv())
         if not isinstance(welcome, WelcomeMessage):
-            raise Unreachable("The coordinator answered before it was asked.")
+            raise Unreachable("The coordinator sent no welcome.")
         self._welcomed(welcome)
         self._urgent.clear()
         self._bulk.clear()
@@ -311,7 +311,7 @@ class CoordinatorConnection:
                     if (future := self._pending.pop(refusal.id, None)) is not None:
                         future.set_exception(refusal_to_error(refusal))
                 case _:
-                    raise Unreachable("The coordinator said something out of turn.")
+                    raise Unreachable("The coordinator sent an unexpected message.")
 
     def _set_disconnected(self, error: AgentqError) -> None:
         with self._state_changed:

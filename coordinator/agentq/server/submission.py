@@ -60,7 +60,7 @@ class SubmitBody(NamedTuple):
 def parse_json(body: bytes) -> Any:
     """Parse the JSON of a request."""
     if not body:
-        raise Invalid('There is no body; it is to be JSON, such as {"kind": "command", "argv": ["make", "test"]}.')
+        raise Invalid('The body is empty; send JSON, such as {"kind": "command", "argv": ["make", "test"]}.')
     try:
         value = from_json(body, allow_inf_nan=False, cache_strings="none")
         if INFINITY in to_json(value):
@@ -85,9 +85,9 @@ def parse_submit_body(body: bytes, value: Any, *, one: bool = False) -> SubmitBo
     if not one and isinstance(value, dict) and "runs" in value:
         runs = value["runs"]
         if not isinstance(runs, list) or not runs or value.keys() != {"runs"}:
-            raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
+            raise Invalid('Many runs are {"runs": […]}, with at least one, and no other keys.')
         if len(runs) > SUBMIT_PER_CALL:
-            raise Invalid(f"A request has {SUBMIT_PER_CALL} runs at the most, not {len(runs)}.")
+            raise Invalid(f"A request has {SUBMIT_PER_CALL} runs at most, not {len(runs)}.")
         check_members({"runs": dict(enumerate(runs))}, FREE_JSON_FIELDS)
         return SubmitBody([parse_spec(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
     check_members(value, FREE_JSON_FIELDS)
@@ -133,7 +133,7 @@ def _check_referenced_queues(service: ServerService, caller: Principal, specs: S
     for spec in specs:
         if spec.session is not None or spec.plan is not None:
             queues = ", ".join(caller.queues)
-            raise Denied(f"This token is good only for what is in the queues {queues}; a session or a plan is in none.")
+            raise Denied(f"This token is only for the queues {queues}; sessions and plans are in no queue.")
         others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent,))}
         results = set(_find_result_references([*spec.args, spec.kwargs]))
         if len(results) > DEPENDENCIES_PER_CALL:

@@ -95,7 +95,9 @@ def _make_local_token(home: Path) -> str:
     try:
         return local_token.ensure_local_token(home)
     except NotAllowed as error:
-        log.warning("there is no token of this machine", extra={"fields": {"error": str(error)}})
+        log.warning(
+            "cannot keep a token of this machine; clients need another token", extra={"fields": {"error": str(error)}}
+        )
         return ""
 
 
@@ -117,7 +119,7 @@ def _open_unix_socket(path: Path | None) -> Iterator[list[socket.socket]]:
             listener.listen(BACKLOG)
         except OSError as error:
             fields = {"socket": str(path), "error": error.strerror or str(error)}
-            log.warning("it listens at its port alone", extra={"fields": fields})
+            log.warning("cannot open the unix socket; listening on the port only", extra={"fields": fields})
             yield []
             return
         try:
@@ -164,12 +166,12 @@ def _check_store_and_tokens(app: ServerApp, server: ServerSettings, *, is_open: 
         return
     if is_loopback(server.host):
         raise NotAllowed(
-            "Nobody could use this server: it could not keep a token of this machine, and there is no other yet. Set "
+            "No client could use this server: it cannot keep a token of this machine, and there is no other yet. Set "
             "AGENTQ_HOME to a folder that it may write to, or make a token with `agentq token new NAME --scope admin`."
         )
     raise NotAllowed(
-        f"Others could reach a server at {server.host}, and there is no token yet by which to tell them apart. Make "
-        "one with `agentq token new NAME --scope admin`, or give --token-file; --insecure-no-tokens lets anybody in."
+        f"Others could reach a server at {server.host}, and there is no token yet to identify them by. Make one "
+        "with `agentq token new NAME --scope admin`, or give --token-file; --insecure-no-tokens accepts all clients."
     )
 
 

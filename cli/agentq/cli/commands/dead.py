@@ -58,7 +58,7 @@ def ls(
     class_: ClassFilter = None,
     since: SinceFilter = None,
     older: OlderFilter = None,
-    limit: Annotated[int, Opt(metavar="N", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, Opt(metavar="N", min=1, help="The most entries.")] = 20,
     cursor: Annotated[str | None, Opt(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
     json: Json = False,
 ) -> None:

@@ -30,7 +30,7 @@ def declare(
     if what != DECLARATION:
         raise Invalid(f"Only {DECLARATION!r} can be declared, not {what[:80]!r}.")
     if not why.strip() or len(why) > WHY_CHARACTERS:
-        raise Invalid(f"Say why, in {WHY_CHARACTERS} characters at the most.")
+        raise Invalid(f"Say why, in {WHY_CHARACTERS} characters at most.")
     path = os.environ.get("AGENTQ_RESULT")
     if not path:
         raise Invalid("`agentq declare` is said within a run, and this is none: AGENTQ_RESULT is not set.")

@@ -39,7 +39,7 @@ def ls(
     ] = None,
     made_by: Annotated[str, typer.Option(metavar="TOKEN", help="Only what the token of this id has made.")] = "",
     since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only as new as this, such as 2h.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The most entries.")] = 20,
     cursor: Annotated[str | None, typer.Option(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
     json: Json = False,
 ) -> None:

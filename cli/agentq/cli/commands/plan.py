@@ -137,7 +137,7 @@ def submit(
 @plan.command("ls")
 def ls(
     ctx: typer.Context,
-    limit: Annotated[int, Opt(metavar="N", min=1, max=1000, help="At most so many.")] = 20,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=1000, help="The most entries.")] = 20,
     cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on there, as the last page said.")] = None,
     json: Json = False,
 ) -> None:

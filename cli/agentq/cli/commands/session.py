@@ -147,7 +147,7 @@ def send(
 @session.command("ls")
 def ls(
     ctx: typer.Context,
-    limit: Annotated[int, Opt(metavar="N", min=1, max=LIST_PER_CALL, help="At most so many.")] = 20,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=LIST_PER_CALL, help="The most entries.")] = 20,
     cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on after this one, the last of a page.")] = None,
     json: Json = False,
 ) -> None:

@@ -134,7 +134,7 @@ def rotate(
 def deliveries(
     ctx: typer.Context,
     name: Name,
-    limit: Annotated[int, Opt(metavar="N", min=1, max=DELIVERIES_KEPT, help="At most so many.")] = 20,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=DELIVERIES_KEPT, help="The most entries.")] = 20,
     json: Json = False,
 ) -> None:
     """Show what became of the last deliveries, the newest first.

@@ -68,7 +68,7 @@ class Plans(PlanQueries):
         if not tasks:
             raise Invalid("A plan has at least one task.")
         if len(tasks) > bounds.PLAN_TASKS:
-            raise Invalid(f"A plan has {bounds.PLAN_TASKS} tasks at the most, not {len(tasks)}.")
+            raise Invalid(f"A plan has {bounds.PLAN_TASKS} tasks at most, not {len(tasks)}.")
         if on_failed not in ON_FAILED_MEANINGS:
             raise Invalid(
                 f"What becomes of a plan when a task fails is {', '.join(ON_FAILED_MEANINGS)}, not {on_failed[:40]!r}."

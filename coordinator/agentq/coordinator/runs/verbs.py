@@ -54,7 +54,7 @@ class RunVerbs(AttemptVerbs):
     # ---- anyone
 
     def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> SubmitReceipt:
-        """Put one run into the world. With `durable`, return only when it is on the server's disk."""
+        """Submit one run. With `durable`, return only when it is on the server's disk."""
         if not tracing.is_enabled():
             return self._submit(spec, run_id, durable=durable)
         with tracing.submit_span(spec.queue, spec.traceparent) as (trace, tell):

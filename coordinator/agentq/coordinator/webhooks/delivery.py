@@ -123,6 +123,6 @@ class WebhookLease:
             self.store.dice(),
         )
         if reply == "fenced":
-            raise Fenced(f"The webhook {self.name} is told by another by now.")
+            raise Fenced(f"The webhook {self.name} is now held by another server.")
         if reply == "not_found":
             raise NotFound(f"The webhook {self.name} was removed.")

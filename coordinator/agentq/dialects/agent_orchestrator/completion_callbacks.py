@@ -89,7 +89,7 @@ class CompletionCallbacks(EventFollower):
             with suppress(Unreachable, TryLater):  # the next round retries
                 await self._call_in_thread(self.settle)
         except AgentqError as fault:
-            log.warning("a debt was not paid", extra={"fields": {"error": str(fault)}})
+            log.warning("completion callback failed; will retry", extra={"fields": {"error": str(fault)}})
 
     def settle(self) -> int:
         """Send all callbacks that are due; returns how many were removed."""
@@ -136,7 +136,7 @@ class CompletionCallbacks(EventFollower):
         except Duplicate:
             return  # already submitted
         except Invalid as wrong:
-            log.warning("a finish hook cannot be told", extra={"fields": {"run": run.id, "error": str(wrong)}})
+            log.warning("a finish hook cannot run; dropped", extra={"fields": {"run": run.id, "error": str(wrong)}})
 
     # ---- parents
 
@@ -171,7 +171,10 @@ class CompletionCallbacks(EventFollower):
             return ids  # closed a moment ago
         except Invalid as wrong:
             # A retry would fail again, and would block the other callbacks.
-            log.warning("a parent cannot be told", extra={"fields": {"session": parent, "error": str(wrong)}})
+            log.warning(
+                "a callback to a parent was refused; dropped",
+                extra={"fields": {"session": parent, "error": str(wrong)}},
+            )
         return ids
 
     def _build_prompt(self, children: list[RunRecord]) -> str:

@@ -37,7 +37,7 @@ class EventFollower:
             try:
                 await self.follow()
             except Exception:  # an error in one event must not block waiting requests for ever
-                log.exception("what happens was not followed for a moment")
+                log.exception("following events failed; will restart")
                 await asyncio.sleep(OUTAGE_PAUSE_S)
 
     async def follow(self) -> None:

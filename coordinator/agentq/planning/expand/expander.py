@@ -228,7 +228,7 @@ class _TaskExpander:
             self.empty.append(source_text(task.get("id", "")))
         for copy in found or ():
             if len(self.tasks) >= PLAN_TASKS:
-                raise InvalidPlan([PlanProblem(task.at, task.path, f"a plan has {PLAN_TASKS} tasks at the most")])
+                raise InvalidPlan([PlanProblem(task.at, task.path, f"a plan has {PLAN_TASKS} tasks at most")])
             self._add_task(TemplateFiller({**scope, **copy.scope}, self._faults).table(body), task, copy)
 
     def _add_task(self, filled: SourceTable, task: SourceTable, copy: MatrixCell) -> None:

@@ -102,9 +102,7 @@ def build_graph(expanded: ExpandedPlan, lookup: TaskLookup) -> tuple[TaskGraph, 
         needs[each.id] = tuple(found)
         edges += len(found)
         if edges > PLAN_EDGES:
-            raise InvalidPlan(
-                [PlanProblem(each.table.at, each.table.path, f"a plan has {PLAN_EDGES} needs at the most")]
-            )
+            raise InvalidPlan([PlanProblem(each.table.at, each.table.path, f"a plan has {PLAN_EDGES} needs at most")])
     if cycle := find_cycle(needs):
         first = next(each for each in tasks if each.id == cycle[0])
         position, path = find_position(first.table, ("needs",))

@@ -58,7 +58,7 @@ def _add_includes(including: IncludedFile, root: Path, found: list[IncludedFile]
                 at, where, f"{quote_value(source_text(name))} is included twice", "Take one of the two away"
             )
         if len(found) >= PLAN_FILES:
-            raise plan_error(at, where, f"a plan is made of {PLAN_FILES} files at the most")
+            raise plan_error(at, where, f"a plan is made of {PLAN_FILES} files at most")
         included = IncludedFile(_read_included(path, at, where), path.parent, including, str(path))
         found.append(included)
         _add_includes(included, root, found)

@@ -63,9 +63,7 @@ class _JsonReader:
             begun, (key, at) = at, self._string(at, path)
             if key in table:
                 first = table.key_at(key)
-                self.refuse(
-                    begun, table.path_of(key), f"the key {quote_value(key)} stands in line {first.line} already"
-                )
+                self.refuse(begun, table.path_of(key), f"the key {quote_value(key)} is already in line {first.line}")
             value_at = self.after_space(self._mark(self.after_space(at), ":", path))
             value, at = self.value(value_at, table.path_of(key), depth + 1)
             table.put(key, value, self.position(begun), self.position(value_at))

@@ -87,7 +87,7 @@ def _read_lines(text: str, file: str) -> SourceTable:
             continue
         position = SourcePosition(file, number, 1)
         if len(tasks) >= PLAN_TASKS:
-            raise plan_error(position, "tasks", f"a plan has {PLAN_TASKS} tasks at the most")
+            raise plan_error(position, "tasks", f"a plan has {PLAN_TASKS} tasks at most")
         read = read_json(line, file, line=number, path=f"tasks[{len(tasks)}]")
         if not isinstance(read, SourceTable):
             raise plan_error(position, "", f"each line is a task, which is an object, not {describe_type(read)}")

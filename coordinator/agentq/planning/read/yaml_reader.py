@@ -81,9 +81,7 @@ class _YamlReader:
             key, key_at = self._key(event, path), self._position(event)
             if key in table:
                 first = table.key_at(key)
-                self._refuse(
-                    event, table.path_of(key), f"the key {quote_value(key)} stands in line {first.line} already"
-                )
+                self._refuse(event, table.path_of(key), f"the key {quote_value(key)} is already in line {first.line}")
             value = next(self._events)
             table.put(key, self._value(value, table.path_of(key), depth + 1), key_at, self._position(value))
         return table
@@ -99,7 +97,7 @@ class _YamlReader:
         if not isinstance(event, yaml.ScalarEvent):
             self._refuse(event, path, "a key is a word, not a list or a mapping")
         if event.value == "<<" and event.implicit[0]:
-            self._refuse(event, path, "a plan has no merge keys", "What several tasks share stands in `defaults`")
+            self._refuse(event, path, "a plan has no merge keys", "Put what several tasks share in `defaults`")
         return str(event.value)
 
     def _check(self, event: Any, path: str) -> None:
@@ -107,7 +105,7 @@ class _YamlReader:
         name = getattr(event, "anchor", None)
         if name is not None:
             mark = "*" if isinstance(event, yaml.AliasEvent) else "&"
-            hint = "What several tasks share stands in `defaults`, or in `vars`"
+            hint = "Put what several tasks share in `defaults`, or in `vars`"
             self._refuse(event, path, f"a plan has no anchors and aliases such as {quote_value(mark + name)}", hint)
         tag = getattr(event, "tag", None)
         if tag is not None:

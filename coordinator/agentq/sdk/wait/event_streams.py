@@ -127,7 +127,7 @@ def _start_positions(store: NamespaceStore, after: str | None) -> dict[int, str]
     parts = after.split(",")
     if len(parts) != len(partitions):
         raise Invalid(
-            f"{after[:80]!r} is not a place in these events: it has {len(parts)} parts for {len(partitions)}."
+            f"{after[:80]!r} is not a position in the events: it has {len(parts)} parts for {len(partitions)}."
         )
     return dict(zip(partitions, parts, strict=True))
 

@@ -74,7 +74,7 @@ class Principal:
     def check_queue(self, queue: str) -> None:
         """Refuse a queue that the token is not for."""
         if self.queues and queue not in self.queues:
-            raise Denied(f"This token is good for the queues {', '.join(self.queues)}, not for {queue}.")
+            raise Denied(f"This token is for the queues {', '.join(self.queues)}, not for {queue}.")
 
     def owns(self, owner: str | None) -> bool:
         """Whether the client may act for what was registered with a token of this id, or without one."""
@@ -175,7 +175,7 @@ class AccessControl:
             raise
         if not hmac.compare_digest(found.digest, presented.digest) or found.kind != presented.kind:
             self._good_tokens.pop(presented.id, None)
-            raise Denied("This token is not known; it may have been revoked.", status=401)
+            raise Denied("This token is unknown; it may have been revoked.", status=401)
         if found.expired:
             self._good_tokens.pop(presented.id, None)
             raise Denied("This token has expired; `agentq token new` makes another.", status=401)
@@ -269,7 +269,7 @@ class RequiredScope:
             raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")
         # A runner with a token for some queues registers only for these, so all that it holds is in them.
         if found.queues and not self.by_queue and not (self.foreign and found.bound):
-            raise Denied(f"This token is good only for what is in the queues {', '.join(found.queues)}.")
+            raise Denied(f"This token is only for the queues {', '.join(found.queues)}.")
         if found.bound is not None and not self.bound:
             raise Denied("This token is a runner's or worker's, and good only for what that does.")
         return found

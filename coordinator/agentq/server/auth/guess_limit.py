@@ -35,7 +35,7 @@ class GuessLimit:
         if len(self._left) > ADDRESSES_MAX:
             self._left.popitem(last=False)
         if left < 1:
-            message = "Too many tokens that are not known came from this address; wait as long as Retry-After says."
+            message = "Too many unknown tokens from this address; wait as long as Retry-After says."
             raise TooMany(max(1, round((1 - left) * GUESS_REFILL_MS)), message)
 
     def give_back(self, address: str) -> None:

@@ -184,9 +184,9 @@ class EventFeed:
                     while not await self._append_events(batch.events, from_store=not batch.events or batch.missed):
                         pass
                 except AgentqError as fault:
-                    log.warning("the events cannot be read", extra={"fields": {"why": str(fault)}})
+                    log.warning("reading events failed; will retry", extra={"fields": {"why": str(fault)}})
                 except Exception:  # an error in one event must not block the readers for ever
-                    log.exception("the events cannot be read")
+                    log.exception("reading events failed; will retry")
                 else:
                     continue
                 # The events of this batch are lost here; the store still has them.
@@ -322,10 +322,12 @@ def parse_positions(text: str, partitions: list[int]) -> Positions:
         return dict.fromkeys(partitions, STREAM_START)
     parts = text.split(",")
     if len(parts) != len(partitions):
-        raise Invalid(f"{text[:80]!r} is not a place in these events: it has {len(parts)} parts for {len(partitions)}.")
+        raise Invalid(
+            f"{text[:80]!r} is not a position in the events: it has {len(parts)} parts for {len(partitions)}."
+        )
     for part in parts:
         if not _POSITION_PATTERN.fullmatch(part):
-            raise Invalid(f"{part[:80]!r} is not a place in these events; one looks like 1700000000000-0.")
+            raise Invalid(f"{part[:80]!r} is not a position in the events; one looks like 1700000000000-0.")
     return dict(zip(partitions, parts, strict=True))
 
 

@@ -109,10 +109,10 @@ class RequestMiddleware:
             if names.count(b"host") > 1:
                 return _build_refusal(421, "A request has one Host header.", request_id)
             if names.count(b"origin") > 1:
-                return _build_refusal(403, "A request has one Origin header at the most.", request_id)
+                return _build_refusal(403, "A request has at most one Origin header.", request_id)
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._any_name and _parse_host(host) not in self._names:
-            detail = "This server is not called by that name; the setting `hosts` tells it others."
+            detail = "This server does not accept that host name; the setting `hosts` adds others."
             return _build_refusal(421, detail, request_id)
         origin = headers.get(b"origin", b"").decode("latin-1").rstrip("/")
         if origin and origin not in self._origins and origin.partition("://")[2] != host:

@@ -36,7 +36,7 @@ RETRY_AFTER_S = 2
 FAULTS_MAX = 20
 """The most wrong fields that are listed."""
 BODILESS_STATUSES = (204, 304)
-INTERNAL_ERROR = "The server made a mistake; its log tells more under the id of this request."
+INTERNAL_ERROR = "Internal error; the server logs the details under the id of this request."
 
 log = logging.getLogger("agentq.server")
 
@@ -94,7 +94,7 @@ class TooMany(errors.TryLater):
     def __init__(
         self,
         wait_ms: int,
-        message: str = "This token has made as many requests as it may for now; wait as long as Retry-After says.",
+        message: str = "This token has reached its rate limit; wait as long as Retry-After says.",
     ) -> None:
         super().__init__(message)
         self.wait_ms = wait_ms
@@ -160,7 +160,7 @@ def _hide_store_address(error: errors.AgentqError, request_id: str | None) -> er
         return errors.Unreachable("The store cannot be reached at the moment; try again.")
     log.error("the store refuses this server", extra={"fields": {"error": str(error), "request_id": request_id}})
     if isinstance(error, errors.NotAllowed):
-        return errors.Unreachable("The store does not let this server in at the moment; its log tells more.")
+        return errors.Unreachable("The store refuses this server at the moment; the server logs the details.")
     return errors.AgentqError(INTERNAL_ERROR)
 
 

@@ -49,7 +49,9 @@ class ServerMetrics:
         self.lost = self._counter("agentq_leases_expired_total", "Attempts whose worker was declared lost.")
         self.fenced = self._counter("agentq_fenced_total", "Reports of superseded attempts that this server refused.")
         self.missed_events = self._counter("agentq_events_missed_total", "Times that events went by uncounted.")
-        self.cost = self._counter("agentq_cost_usd_total", "What agents have spent, as far as known.", "agent", "model")
+        self.cost = self._counter(
+            "agentq_cost_usd_total", "What agents have spent, as far as it is reported.", "agent", "model"
+        )
         self.tokens = self._counter("agentq_tokens_total", "Tokens of agents.", "agent", "model", "type")
         self.dispatch = self._histogram(
             "agentq_dispatch_latency_seconds", "From pending to claimed.", DISPATCH_BUCKETS_S
@@ -203,12 +205,12 @@ REDIS_GAUGES = {
     "agentq_redis_aof_delayed_fsync_total": "aof_delayed_fsync",
 }
 STORE_GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "agentq_store_up": ("Whether the store could be asked just now.", ()),
+    "agentq_store_up": ("Whether the store answered just now.", ()),
     "agentq_queue_depth": ("Runs of a queue in a state.", ("queue", "state")),
     "agentq_queue_latency_seconds": ("For how long the oldest run that is pending has waited.", ("queue",)),
     "agentq_workers": ("Workers that are registered.", ("state",)),
     "agentq_slots": ("Slots of workers that are there.", ("state",)),
-    "agentq_parked_until_timestamp": ("Until when nobody is let in under a key.", ("pool",)),
+    "agentq_parked_until_timestamp": ("Until when a limit is shut.", ("pool",)),
     "agentq_redis_used_memory_bytes": ("Memory that the store uses.", ()),
     "agentq_redis_max_memory_bytes": ("Memory that it may use; 0 is any.", ()),
     "agentq_redis_connected_clients": ("Connections of the store.", ()),

@@ -23,8 +23,8 @@ from agentq.server.schema import RESPONSE_MODELS
 from agentq.server.schema.examples import RUN_EXAMPLES
 
 DESCRIPTION = (
-    "Runs are submitted, followed and told what to do; sessions, plans, schedules, limits, queues and workers are "
-    "looked after. Errors are `application/problem+json` with a sentence in `detail`. Times are ISO 8601 in UTC; what "
+    "Submit and control runs; manage sessions, plans, schedules, limits, queues and "
+    "workers. Errors are `application/problem+json` with a sentence in `detail`. Times are ISO 8601 in UTC; what "
     "ends in `_ms` is milliseconds. A request with a token shows it as `Authorization: Bearer aq_…`."
 )
 SCHEMA_REF = "#/components/schemas/{model}"
@@ -32,11 +32,11 @@ JSON_TYPE = "application/json"
 SECURITY_SCHEME = "token"
 ERROR_RESPONSES = {
     "401": "No token, or one that is not good.",
-    "403": "The token lacks the scope, or is not good for this.",
-    "404": "There is no such thing.",
+    "403": "The token lacks the scope, or is limited to other resources.",
+    "404": "Not found.",
     "409": "The present state forbids it.",
     "422": "The input is not valid.",
-    "429": "This token has made as many requests as it may.",
+    "429": "The token has reached its rate limit.",
     "503": "The store cannot be reached, or takes nothing at the moment: try again.",
 }
 

@@ -33,19 +33,17 @@ SEND_TIMEOUT_S = 20.0
 
 NamesQuery = Annotated[list[str], Query(description="names, also with commas between them; one of them is enough")]
 AfterQuery = Annotated[
-    str | None, Query(description="the place to go on from, as Last-Event-ID; `0-0` for all that is kept")
+    str | None, Query(description="the position to continue from, as Last-Event-ID; `0-0` for all stored events")
 ]
 LastEventIdHeader = Annotated[
     str | None, Header(alias="Last-Event-ID", description="the id of the last event that was seen")
 ]
-FollowQuery = Annotated[
-    bool, Query(description="go on with what happens from now on; without, `end` is the last event")
-]
+FollowQuery = Annotated[bool, Query(description="continue with new events; without, `end` is the last event")]
 RunIdPath = Annotated[str, Path(description="the id of a run")]
 ReadPrincipal = Annotated[Principal, require_scope("read", by_queue=True)]
 
 
-@router.get("/events", summary="Follow what happens", responses=STREAM_RESPONSES, openapi_extra={"x-stream": True})
+@router.get("/events", summary="Follow events", responses=STREAM_RESPONSES, openapi_extra={"x-stream": True})
 async def follow_events(
     request: Request,
     principal: ReadPrincipal,
@@ -77,7 +75,7 @@ async def follow_events(
 
 @router.get(
     "/runs/{run_id}/events",
-    summary="Follow what happens to a run",
+    summary="Follow the events of a run",
     responses={**STREAM_RESPONSES, 204: {"description": "The run has ended, and the client has seen everything."}},
     openapi_extra={"x-stream": True},
 )

@@ -28,14 +28,17 @@ READER_SILENCE_MS_MAX = 3 * (BLOCK_MS + OUTAGE_PAUSE_MS)
 
 
 @router.head("/health", include_in_schema=False)
-@router.get("/health", summary="Whether the server lives")
+@router.get("/health", summary="Check that the server is alive")
 async def check_health() -> Response:
     """The server is alive. Whether it can serve requests is at `/ready`."""
     return responses.json_response({"status": "healthy"})
 
 
 @router.get(
-    "/metrics", summary="What Prometheus reads", dependencies=[require_scope("read")], responses=METRICS_RESPONSES
+    "/metrics",
+    summary="Export metrics for Prometheus",
+    dependencies=[require_scope("read")],
+    responses=METRICS_RESPONSES,
 )
 async def export_metrics(request: Request) -> Response:
     """Queue depths, throughput, and the state of the server."""
@@ -44,7 +47,7 @@ async def export_metrics(request: Request) -> Response:
 
 
 @router.head("/ready", include_in_schema=False)
-@router.get("/ready", summary="Whether the server is of use")
+@router.get("/ready", summary="Check that the server is ready")
 async def check_readiness(request: Request) -> Response:
     """Whether the store answers and has the right version, events are followed, and duties are done. 503 if not."""
     service = get_service(request)
@@ -54,7 +57,7 @@ async def check_readiness(request: Request) -> Response:
     undone = service.ticker.fault if service.server_settings.duties else None
     found["duties"] = "off" if not service.server_settings.duties else "ok"
     if undone is not None:
-        found["duties"] = _log_fault("a duty is not done", undone)
+        found["duties"] = _log_fault("a duty failed", undone)
     found["server"] = "ok" if not service.event_hub.closing else "it is to end"
     good = all(word in ("ok", "off") for word in found.values())
     return responses.json_response({"ready": good, "schema": SCHEMA_MARKER, "checks": found}, 200 if good else 503)
@@ -75,4 +78,4 @@ async def _check_store(service: ServerService) -> str:
 def _log_fault(what: str, fault: AgentqError) -> str:
     """The reason is only logged, since any client may check readiness."""
     log.warning(what, extra={"fields": {"error": str(fault)}})
-    return f"{what}; the log of the server tells why"
+    return f"{what}; the server logs the reason"

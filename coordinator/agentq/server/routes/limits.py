@@ -28,7 +28,7 @@ ADMIN = require_scope("admin")
 async def _find_limit(service: ServerService, key: str) -> LimitRecord:
     (found,) = await service.call_in_thread(service.limits.named, [key])
     if found.max is None and found.rate is None and found.shut_until_ms is None:
-        raise NotFound(f"There is no limit {key}; /limits shows those that there are.")
+        raise NotFound(f"There is no limit {key}; /limits lists them.")
     return found
 
 
@@ -40,7 +40,7 @@ async def list_limits(request: Request) -> Response:
     return responses.json_response({"limits": [limit_json(each) for each in found]})
 
 
-@router.post("/{key:path}/shut", summary="Let nobody in under a key until a time", dependencies=[ADMIN])
+@router.post("/{key:path}/shut", summary="Shut a limit until a time", dependencies=[ADMIN])
 async def shut_limit(request: Request, key: LimitKeyPath, body: requests.ShutLimitRequest) -> Response:
     """Runs that hold it continue."""
     service = get_service(request)
@@ -49,7 +49,7 @@ async def shut_limit(request: Request, key: LimitKeyPath, body: requests.ShutLim
     return responses.json_response(limit_json(found))
 
 
-@router.post("/{key:path}/open", summary="Open a gate before its time", dependencies=[ADMIN])
+@router.post("/{key:path}/open", summary="Open a shut limit early", dependencies=[ADMIN])
 async def open_limit(request: Request, key: LimitKeyPath) -> Response:
     """Runs that wait for it are admitted, as far as there is room."""
     service = get_service(request)
@@ -60,13 +60,13 @@ async def open_limit(request: Request, key: LimitKeyPath) -> Response:
     return responses.json_response(limit_json(found))
 
 
-@router.get("/{key:path}", summary="A limit", dependencies=[READ])
+@router.get("/{key:path}", summary="Get a limit", dependencies=[READ])
 async def get_limit(request: Request, key: LimitKeyPath) -> Response:
     """The size of the limit, how much of it is held, and how many runs wait for it."""
     return responses.etag_response(request, limit_json(await _find_limit(get_service(request), key)))
 
 
-@router.put("/{key:path}", summary="Say how much there is of a key", dependencies=[ADMIN])
+@router.put("/{key:path}", summary="Set a limit", dependencies=[ADMIN])
 async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimitRequest) -> Response:
     """From now on. Runs that hold more keep it."""
     service = get_service(request)

@@ -76,7 +76,7 @@ def _derive_id(caller: Principal, name: str, key: str) -> str:
 @router.get("", summary="List plans, newest first", dependencies=[READ])
 async def list_plans(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="The most entries.")] = 100,
     cursor: Annotated[str | None, Query(max_length=256, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of plans; the last has no `next`."""
@@ -86,7 +86,7 @@ async def list_plans(
     return responses.json_response({"plans": [plan_json(each) for each in found], "next": following})
 
 
-@router.get("/{plan}", summary="A plan, or its end", dependencies=[READ])
+@router.get("/{plan}", summary="Get a plan, or wait for its end", dependencies=[READ])
 async def get_plan(request: Request, plan: PlanIdPath, wait: WaitQuery = 0) -> Response:
     """How many of its tasks are in which state. With `wait`, as soon as it has ended."""
     service, plans = get_service(request), open_plans(request)
@@ -104,14 +104,14 @@ async def get_plan(request: Request, plan: PlanIdPath, wait: WaitQuery = 0) -> R
     return responses.etag_response(request, plan_json(found))
 
 
-@router.get("/{plan}/header", summary="What holds for a plan as a whole", dependencies=[READ])
+@router.get("/{plan}/header", summary="Get the header of a plan", dependencies=[READ])
 async def get_header(request: Request, plan: PlanIdPath) -> Response:
     """Its file, its repository, where its work goes, and how it was submitted; what looks like a secret is left out."""
     header = await get_service(request).call_in_thread(open_plans(request).header, plan)
     return responses.etag_response(request, redact_value(header.model_dump(mode="json")))
 
 
-@router.post("/{plan}/complete", summary="Submit what is missing of a plan", dependencies=[SUBMIT])
+@router.post("/{plan}/complete", summary="Complete an interrupted submit of a plan", dependencies=[SUBMIT])
 async def complete_plan(request: Request, plan: PlanIdPath) -> Response:
     """A plan whose submit was cut is `open`; from what is kept with it, its missing tasks are submitted."""
     found = await get_service(request).call_in_thread(open_plans(request).complete, plan)
@@ -125,12 +125,12 @@ async def remove_limit(request: Request, plan: PlanIdPath) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/{plan}/tasks", summary="The tasks of a plan", dependencies=[READ])
+@router.get("/{plan}/tasks", summary="List the tasks of a plan", dependencies=[READ])
 async def list_tasks(
     request: Request,
     plan: PlanIdPath,
     state: Annotated[list[State] | None, COMMA_SEPARATED, Query(description="Only those in these states.")] = None,
-    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="The most entries.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of them, each with its run; the last has no `next`."""
@@ -159,7 +159,7 @@ async def add_tasks(request: Request, plan: PlanIdPath, body: requests.AddTasksR
     return responses.json_response({"runs": runs}, 201)
 
 
-@router.post("/{plan}/cancel", summary="Stop a plan", dependencies=[SUBMIT])
+@router.post("/{plan}/cancel", summary="Cancel a plan", dependencies=[SUBMIT])
 async def cancel_plan(request: Request, plan: PlanIdPath, body: requests.ReasonRequest | None = None) -> Response:
     """No further task begins, and running tasks are stopped."""
     why = (body and body.why) or "cancelled on request"
@@ -168,7 +168,7 @@ async def cancel_plan(request: Request, plan: PlanIdPath, body: requests.ReasonR
     )
 
 
-@router.post("/{plan}/retry", summary="Let tasks of a plan begin again", dependencies=[SUBMIT])
+@router.post("/{plan}/retry", summary="Retry tasks of a plan", dependencies=[SUBMIT])
 async def retry_plan(
     request: Request,
     plan: PlanIdPath,
@@ -184,7 +184,7 @@ async def retry_plan(
     return responses.json_response(plan_json(found))
 
 
-@router.delete("/{plan}", status_code=204, summary="Forget an ended plan", dependencies=[require_scope("admin")])
+@router.delete("/{plan}", status_code=204, summary="Delete an ended plan", dependencies=[require_scope("admin")])
 async def forget_plan(request: Request, plan: PlanIdPath) -> Response:
     """Its tasks are deleted as well."""
     await get_service(request).call_in_thread(open_plans(request).forget, plan)

@@ -31,7 +31,7 @@ AdminPrincipal = Annotated[Principal, require_scope("admin", by_queue=True)]
 async def list_queues(
     request: Request,
     caller: ReadPrincipal,
-    limit: Annotated[int, Query(ge=1, le=QUEUES_PER_PAGE, description="At most so many.")] = QUEUES_PER_PAGE,
+    limit: Annotated[int, Query(ge=1, le=QUEUES_PER_PAGE, description="The most entries.")] = QUEUES_PER_PAGE,
     cursor: Annotated[str | None, Query(max_length=NAME_LENGTH, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of queues by name: their runs by state, the age of the oldest, submitted and ended runs per minute."""
@@ -40,14 +40,14 @@ async def list_queues(
     return responses.json_response({"queues": [queue_json(each) for each in found.queues], "next": found.cursor})
 
 
-@router.get("/{name}", summary="A queue")
+@router.get("/{name}", summary="Get a queue")
 async def get_queue(request: Request, name: QueueNamePath, caller: ReadPrincipal) -> Response:
     """Its runs by state, the age of the oldest, submitted and ended runs per minute."""
     caller.check_queue(name)
     service = get_service(request)
     found = await service.call_in_thread(service.queues.get, name)
     if found is None:
-        raise NotFound(f"There is no queue {name[:80]}; the first run that is submitted to it makes it.")
+        raise NotFound(f"There is no queue {name[:80]}; the first run submitted to it creates it.")
     return responses.json_response(queue_json(found))
 
 
@@ -58,7 +58,7 @@ async def _control_queue(
     return await get_service(request).call_in_thread(verb, name, *arguments)
 
 
-@router.post("/{name}/pause", summary="Claim nothing from a queue")
+@router.post("/{name}/pause", summary="Pause a queue")
 async def pause_queue(
     request: Request, name: QueueOrAllPath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
@@ -67,14 +67,14 @@ async def pause_queue(
     return responses.json_response({"queue": name, "paused": True})
 
 
-@router.post("/{name}/resume", summary="Let a queue go on")
+@router.post("/{name}/resume", summary="Resume a queue")
 async def resume_queue(request: Request, name: QueueOrAllPath, caller: AdminPrincipal) -> Response:
     """After it was paused or drained."""
     await _control_queue(request, caller, name, get_service(request).queues.resume)
     return responses.json_response({"queue": name, "paused": False})
 
 
-@router.post("/{name}/drain", summary="Let no new runs into a queue")
+@router.post("/{name}/drain", summary="Drain a queue")
 async def drain_queue(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
@@ -83,7 +83,7 @@ async def drain_queue(
     return responses.json_response({"queue": name, "drained": True})
 
 
-@router.post("/{name}/purge", summary="Cancel what waits in a queue")
+@router.post("/{name}/purge", summary="Cancel the waiting runs of a queue")
 async def purge_queue(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.PurgeQueueRequest | None = None
 ) -> Response:
@@ -95,7 +95,7 @@ async def purge_queue(
     return responses.json_response({"queue": name, "cancelled": done})
 
 
-@router.post("/{name}/move", summary="Move what waits in a queue to another")
+@router.post("/{name}/move", summary="Move the waiting runs of a queue to another")
 async def move_runs(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.MoveRunsRequest
 ) -> Response:
@@ -105,7 +105,7 @@ async def move_runs(
     return responses.json_response({"queue": name, "moved": done})
 
 
-@router.post("/{name}/weigh", summary="Give a key more turns, or fewer")
+@router.post("/{name}/weigh", summary="Set the share of a key in a queue")
 async def set_fair_weight(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.FairWeightRequest
 ) -> Response:

@@ -48,7 +48,7 @@ class RunLookupRequest(requests.RequestModel):
     """Return only inputs that this run may have: none of a queue that the token which submitted it may not read."""
 
 
-@router.post("/runs", summary="Look at many runs")
+@router.post("/runs", summary="Read several runs")
 async def look_up_runs(
     request: Request, body: RunLookupRequest, caller: Annotated[Principal, require_scope("read", by_queue=True)]
 ) -> Response:
@@ -58,7 +58,7 @@ async def look_up_runs(
     return responses.json_response(await service.call_in_thread(_read_runs, service, caller, body))
 
 
-@router.get("/find", summary="Find the run that is meant")
+@router.get("/find", summary="Find a run by a part of its id")
 async def find_run(
     request: Request,
     caller: Annotated[Principal, require_scope("read", by_queue=True)],
@@ -73,14 +73,14 @@ async def find_run(
     return responses.json_response(await service.call_in_thread(_resolve_reference, service, caller, run, live))
 
 
-@router.get("/sessions/{name}", summary="A session", dependencies=[require_scope("read")])
+@router.get("/sessions/{name}", summary="Get a session", dependencies=[require_scope("read")])
 async def get_session(request: Request, name: SessionNamePath) -> Response:
     """The stored record."""
     service = get_service(request)
     return responses.json_response((await service.call_in_thread(service.sessions.get, name)).model_dump(mode="json"))
 
 
-@router.get("/sessions/{name}/turns", summary="The turns of a session", dependencies=[require_scope("read")])
+@router.get("/sessions/{name}/turns", summary="List the turns of a session", dependencies=[require_scope("read")])
 async def list_turns(
     request: Request,
     name: SessionNamePath,
@@ -95,7 +95,7 @@ async def list_turns(
 
 def _resolve_reference(service: ServerService, caller: Principal, run: str | None, live: bool) -> dict[str, str]:
     if run is not None and "/" in run and caller.queues:
-        raise Denied("This token is good for some queues only, and a plan may be in others; name the run by its id.")
+        raise Denied("This token is only for some queues, and a plan may use others; name the run by its id.")
     references = IdLookup(service.run_queries, caller.queues)
     return {"id": references.newest(live=live) if run is None else references.run(run)}
 

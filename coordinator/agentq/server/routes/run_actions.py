@@ -34,7 +34,7 @@ async def _act_on_run(
     return responses.json_response({"id": run_id, "state": state.value})
 
 
-@router.post("/cancel", summary="End a run")
+@router.post("/cancel", summary="Cancel a run")
 async def cancel_run(
     request: Request, run_id: RunIdPath, caller: SubmitPrincipal, body: requests.CancelRunRequest | None = None
 ) -> Response:
@@ -45,7 +45,7 @@ async def cancel_run(
     )
 
 
-@router.post("/retry", summary="Let an ended run begin again")
+@router.post("/retry", summary="Retry an ended run")
 async def retry_run(
     request: Request, run_id: RunIdPath, caller: SubmitPrincipal, operation: IdempotencyKeyHeader = None
 ) -> Response:
@@ -53,7 +53,7 @@ async def retry_run(
     return await _act_on_run(request, caller, run_id, get_service(request).run_verbs.requeue, operation=operation)
 
 
-@router.post("/signal", summary="Send a run something to know")
+@router.post("/signal", summary="Send a signal to a run")
 async def signal_run(
     request: Request,
     run_id: RunIdPath,
@@ -66,7 +66,7 @@ async def signal_run(
     return await _act_on_run(request, caller, run_id, verb, body.name, body.data, by=caller.name, operation=operation)
 
 
-@router.post("/approve", summary="Say yes to what a run asks for")
+@router.post("/approve", summary="Approve a run's request")
 async def approve_run(
     request: Request,
     run_id: RunIdPath,
@@ -79,7 +79,7 @@ async def approve_run(
     return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
 
 
-@router.post("/deny", summary="Say no to what a run asks for")
+@router.post("/deny", summary="Deny a run's request")
 async def deny_run(
     request: Request,
     run_id: RunIdPath,
@@ -92,13 +92,13 @@ async def deny_run(
     return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
 
 
-@router.post("/wake", summary="Want a run awake")
+@router.post("/wake", summary="Wake a run")
 async def wake_run(request: Request, run_id: RunIdPath, caller: SubmitPrincipal) -> Response:
     """A sleeping run continues; a run that is about to sleep stays awake."""
     return await _act_on_run(request, caller, run_id, get_service(request).run_verbs.wake)
 
 
-@router.delete("", status_code=204, summary="Forget an ended run before its time")
+@router.delete("", status_code=204, summary="Delete an ended run")
 async def forget_run(
     request: Request,
     run_id: RunIdPath,

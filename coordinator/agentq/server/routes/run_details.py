@@ -37,7 +37,7 @@ FOLLOWED: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/logs", summary="What a run wrote", responses=FOLLOWED)
+@router.get("/logs", summary="Read the log of a run", responses=FOLLOWED)
 async def read_logs(
     request: Request,
     run_id: RunIdPath,
@@ -133,7 +133,7 @@ def _parse_position(position: str) -> tuple[int, int]:
     return int(at_ms), int(number)
 
 
-@router.get("/result", summary="How a run ended")
+@router.get("/result", summary="Get the result of a run")
 async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal, wait: WaitQuery = 0) -> Response:
     """Its outcome, with the end of its output. 409 while it has not ended; with `wait`, as soon as it has."""
     service = get_service(request)
@@ -152,14 +152,14 @@ async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal,
     return responses.etag_response(request, service.views.result(run))
 
 
-@router.get("/attempts", summary="The tries at a run")
+@router.get("/attempts", summary="List the attempts of a run")
 async def list_attempts(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
     """All stored attempts, the oldest first."""
     run = await get_visible_run(get_service(request), caller, run_id)
     return responses.etag_response(request, {"attempts": [attempt_json(attempt) for attempt in run.attempts]})
 
 
-@router.get("/children", summary="The live children of a run")
+@router.get("/children", summary="List the live children of a run")
 async def list_children(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
     """How many have not ended, and the oldest hundred of them."""
     service = get_service(request)
@@ -168,7 +168,7 @@ async def list_children(request: Request, run_id: RunIdPath, caller: ReadPrincip
     return responses.json_response({"live": number, "runs": ids})
 
 
-@router.get("/why", summary="Why a run is where it is")
+@router.get("/why", summary="Explain the state of a run")
 async def explain_run(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
     """In sentences, the most important one first."""
     service = get_service(request)

@@ -26,7 +26,7 @@ router = APIRouter(prefix="/runs", tags=["runs"], route_class=FastRoute, depende
 
 WAIT_S_MAX = 60
 RunIdPath = Annotated[str, Path(description="The id of a run.", examples=["run_01k9zq3c5007m2x4c8r1tnq"])]
-WaitQuery = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait for it, at the most.")]
+WaitQuery = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="The most seconds to wait.")]
 
 
 def check_run_id(service: ServerService, run_id: str) -> None:
@@ -51,7 +51,7 @@ async def check_run_queue(service: ServerService, caller: Principal, run_id: str
         await get_visible_run(service, caller, run_id)
 
 
-@router.post("", status_code=201, summary="Submit a run, or many")
+@router.post("", status_code=201, summary="Submit one run or several")
 async def submit_runs(
     request: Request,
     caller: Annotated[Principal, require_scope("submit", by_queue=True)],
@@ -96,7 +96,7 @@ async def list_runs(
     ] = None,
     ended_until_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those that ended by then.")] = None,
     made_by: Annotated[str, Query(max_length=64, description="Only those that the token of this id has made.")] = "",
-    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="The most entries.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:
     """A page of runs. It may be short, or empty, and not be the last: the last has no `next`."""
@@ -114,7 +114,7 @@ async def list_runs(
     return responses.json_response({"runs": [service.views.run_entry(run) for run in found.runs], "next": found.cursor})
 
 
-@router.get("/{run_id}", summary="A run, or its end")
+@router.get("/{run_id}", summary="Get a run, or wait for its end")
 async def get_run(
     request: Request,
     run_id: RunIdPath,

@@ -36,7 +36,7 @@ async def list_schedules(request: Request) -> Response:
     return responses.json_response({"schedules": [responses.build_schedule_view(each) for each in found]})
 
 
-@router.get("/{name}", summary="A schedule", dependencies=[READ])
+@router.get("/{name}", summary="Get a schedule", dependencies=[READ])
 async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
     """Its run, and its next ticks."""
     service = get_service(request)
@@ -49,7 +49,7 @@ async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
     return responses.etag_response(request, await service.call_in_thread(read))
 
 
-@router.put("/{name}", summary="Make a schedule, or put this one in its place", dependencies=[SUBMIT])
+@router.put("/{name}", summary="Create or replace a schedule", dependencies=[SUBMIT])
 async def put_schedule(
     request: Request,
     name: ScheduleNamePath,
@@ -75,7 +75,7 @@ async def remove_schedule(request: Request, name: ScheduleNamePath) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/{name}/pause", summary="Let no tick come", dependencies=[SUBMIT])
+@router.post("/{name}/pause", summary="Pause a schedule", dependencies=[SUBMIT])
 async def pause_schedule(
     request: Request, name: ScheduleNamePath, body: requests.ReasonRequest | None = None
 ) -> Response:
@@ -87,7 +87,7 @@ async def pause_schedule(
     )
 
 
-@router.post("/{name}/resume", summary="Let a schedule go on", dependencies=[SUBMIT])
+@router.post("/{name}/resume", summary="Resume a schedule", dependencies=[SUBMIT])
 async def resume_schedule(request: Request, name: ScheduleNamePath) -> Response:
     """Missed ticks run only if the schedule catches up."""
     service = get_service(request)
@@ -96,7 +96,7 @@ async def resume_schedule(request: Request, name: ScheduleNamePath) -> Response:
     )
 
 
-@router.post("/{name}/run", status_code=201, summary="Make a run of it now", dependencies=[SUBMIT])
+@router.post("/{name}/run", status_code=201, summary="Run a schedule now", dependencies=[SUBMIT])
 async def trigger_schedule(request: Request, name: ScheduleNamePath) -> Response:
     """Regardless of its next tick, its policy and its pause."""
     service = get_service(request)
@@ -106,11 +106,11 @@ async def trigger_schedule(request: Request, name: ScheduleNamePath) -> Response
     return responses.json_response(receipt_view, 201 if receipt.created else 200, {"location": f"/runs/{receipt.id}"})
 
 
-@router.get("/{name}/history", summary="What became of its ticks, newest first", dependencies=[READ])
+@router.get("/{name}/history", summary="List the results of its ticks, newest first", dependencies=[READ])
 async def list_history(
     request: Request,
     name: ScheduleNamePath,
-    limit: Annotated[int, Query(ge=1, le=HISTORY_KEPT, description="At most so many.")] = 20,
+    limit: Annotated[int, Query(ge=1, le=HISTORY_KEPT, description="The most entries.")] = 20,
 ) -> Response:
     """Submitted runs, and ticks that were skipped or missed."""
     service = get_service(request)

@@ -28,7 +28,7 @@ READ = require_scope("read")
 SUBMIT = require_scope("submit")
 SubmitPrincipal = Annotated[Principal, require_scope("submit")]
 ReadOrRunnerPrincipal = Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))]
-LimitQuery = Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="At most so many.")]
+LimitQuery = Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="The most entries.")]
 OptionalLimitQuery = Annotated[
     int | None, Query(ge=1, le=LIST_PER_CALL, description="At most so many; 100 with a cursor.")
 ]
@@ -40,7 +40,7 @@ SESSION_FIELDS = ("kind", "agent", "session")
 @router.post(
     "",
     status_code=201,
-    summary="Begin a session",
+    summary="Create a session",
     openapi_extra={
         "requestBody": {"content": {"application/json": {"schema": requests.CreateSessionRequest.model_json_schema()}}}
     },
@@ -97,7 +97,7 @@ async def list_sessions(
     return responses.json_response(await service.call_in_thread(read))
 
 
-@router.get("/{name}", summary="A session")
+@router.get("/{name}", summary="Get a session")
 async def get_session(request: Request, name: SessionNamePath, caller: ReadOrRunnerPrincipal) -> Response:
     """The record of a session."""
     service = get_service(request)
@@ -109,7 +109,7 @@ async def get_session(request: Request, name: SessionNamePath, caller: ReadOrRun
     )
 
 
-@router.get("/{name}/turns", summary="The turns of a session, newest first", dependencies=[READ])
+@router.get("/{name}/turns", summary="List the turns of a session, newest first", dependencies=[READ])
 async def list_turns(
     request: Request, name: SessionNamePath, limit: LimitQuery = 100, cursor: CursorQuery = None
 ) -> Response:
@@ -121,7 +121,7 @@ async def list_turns(
     return responses.json_response({"runs": shown, "line": line, "next": found.cursor})
 
 
-@router.post("/{name}/turns", status_code=201, summary="Say something in a session")
+@router.post("/{name}/turns", status_code=201, summary="Add a turn to a session")
 async def add_turn(
     request: Request,
     name: SessionNamePath,
@@ -132,7 +132,7 @@ async def add_turn(
     """A turn: `prompt`, and any other field of a run of `POST /runs`. It waits for the turns before it."""
     given = [field for field in SESSION_FIELDS if field in body]
     if given:
-        raise Invalid(f"{given[0]}: this is the session's; leave it away.")
+        raise Invalid(f"{given[0]}: this is set by the session; remove it.")
     service = get_service(request)
     session = await service.call_in_thread(service.sessions.get, name)
     run = to_json({**body, "kind": "agent", "agent": session.agent, "session": name})
@@ -141,7 +141,7 @@ async def add_turn(
     return responses.json_response(answer.body, answer.status, {"location": f"/runs/{answer.body['id']}"})
 
 
-@router.post("/{name}/fork", status_code=201, summary="Go on from where a session is, beside it", dependencies=[SUBMIT])
+@router.post("/{name}/fork", status_code=201, summary="Fork a session", dependencies=[SUBMIT])
 async def fork_session(
     request: Request, name: SessionNamePath, body: requests.ForkSessionRequest | None = None
 ) -> Response:
@@ -154,7 +154,7 @@ async def fork_session(
     return responses.json_response(service.views.session(session), 201, {"location": f"/sessions/{session.name}"})
 
 
-@router.post("/{name}/close", summary="Let a session take no more turns", dependencies=[SUBMIT])
+@router.post("/{name}/close", summary="Close a session", dependencies=[SUBMIT])
 async def close_session(
     request: Request, name: SessionNamePath, body: requests.CloseSessionRequest | None = None
 ) -> Response:

@@ -31,7 +31,7 @@ async def list_tokens(request: Request) -> Response:
     )
 
 
-@router.post("", status_code=201, summary="Make a token", dependencies=[ADMIN])
+@router.post("", status_code=201, summary="Create a token", dependencies=[ADMIN])
 async def create_token(request: Request, body: requests.CreateTokenRequest) -> Response:
     """`token` is shown only once, since only its digest is stored."""
     service = get_service(request)
@@ -50,7 +50,7 @@ async def create_token(request: Request, body: requests.CreateTokenRequest) -> R
 @router.delete(
     "/{token}",
     status_code=204,
-    summary="Make a token good for nothing",
+    summary="Revoke a token",
     dependencies=[ADMIN],
     responses={200: {"description": "With what it made: what has ended."}},
 )

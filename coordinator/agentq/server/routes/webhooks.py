@@ -92,7 +92,7 @@ class SentMessageView(BaseModel):
     message: str
 
 
-@router.post("", status_code=201, summary="Make a webhook")
+@router.post("", status_code=201, summary="Create a webhook")
 async def create_webhook(request: Request, _: AdminPrincipal, new: CreateWebhookRequest) -> CreatedWebhookView:
     """Send events from now on to an address, signed as Standard Webhooks specifies."""
     service = get_service(request)
@@ -112,7 +112,7 @@ async def list_webhooks(request: Request, _: AdminPrincipal) -> WebhookList:
     return WebhookList(webhooks=await service.call_in_thread(_open_webhooks(service).all))
 
 
-@router.get("/{name}", summary="Show a webhook")
+@router.get("/{name}", summary="Get a webhook")
 async def get_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> WebhookRecord:
     """One webhook."""
     service = get_service(request)
@@ -127,7 +127,7 @@ async def remove_webhook(request: Request, _: AdminPrincipal, name: WebhookNameP
     return Response(status_code=204)
 
 
-@router.post("/{name}/pause", summary="Let a webhook rest")
+@router.post("/{name}/pause", summary="Pause a webhook")
 async def pause_webhook(
     request: Request,
     _: AdminPrincipal,
@@ -139,7 +139,7 @@ async def pause_webhook(
     return await service.call_in_thread(_open_webhooks(service).pause, name, change.why)
 
 
-@router.post("/{name}/resume", summary="Let a webhook go on")
+@router.post("/{name}/resume", summary="Resume a webhook")
 async def resume_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> WebhookRecord:
     """Continue from its position, also after it was disabled."""
     service = get_service(request)
@@ -148,7 +148,7 @@ async def resume_webhook(request: Request, _: AdminPrincipal, name: WebhookNameP
     return webhook
 
 
-@router.post("/{name}/rotate", summary="Give a webhook another secret")
+@router.post("/{name}/rotate", summary="Rotate the secret of a webhook")
 async def rotate_secret(
     request: Request,
     _: AdminPrincipal,
@@ -161,7 +161,7 @@ async def rotate_secret(
     return WebhookSecretView(secret=await service.call_in_thread(call))
 
 
-@router.get("/{name}/deliveries", summary="Show what became of deliveries")
+@router.get("/{name}/deliveries", summary="List delivery attempts")
 async def list_deliveries(
     request: Request,
     _: AdminPrincipal,

@@ -34,11 +34,11 @@ async def _find_worker(service: ServerService, worker: str, *, lately: bool = Fa
         service.call_in_thread(list_recent_workers, service.run_queries) if lately else _read_workers(service)
     )
     if worker not in found:
-        raise NotFound(f"There is no worker {worker[:80]!r}; /workers shows those that there are.")
+        raise NotFound(f"There is no worker {worker[:80]!r}; /workers lists them.")
     return found[worker]
 
 
-@router.get("/workers", summary="List the workers that are registered", dependencies=[READ])
+@router.get("/workers", summary="List registered workers", dependencies=[READ])
 async def list_workers(
     request: Request,
     all_: Annotated[bool, Query(alias="all", description="Also those that left or were lost within the hour.")] = False,
@@ -49,19 +49,19 @@ async def list_workers(
     return responses.json_response({"workers": [worker_json(records) for records in found.values()]})
 
 
-@router.get("/workers/{worker}", summary="A worker", dependencies=[READ])
+@router.get("/workers/{worker}", summary="Get a worker", dependencies=[READ])
 async def get_worker(request: Request, worker: WorkerIdPath) -> Response:
     """Its labels and slots, its runs, and its last heartbeat; for an hour after its end, why it ended."""
     return responses.json_response(worker_json(await _find_worker(get_service(request), worker, lately=True)))
 
 
-@router.post("/workers/{worker}/drain", status_code=202, summary="Let a worker finish, and end")
+@router.post("/workers/{worker}/drain", status_code=202, summary="Drain a worker")
 async def drain_worker(request: Request, worker: WorkerIdPath, caller: AdminPrincipal) -> Response:
     """It claims nothing more, finishes or hands back its runs, and ends."""
     return await _order_drain(request, worker, caller, hurry=False)
 
 
-@router.post("/workers/{worker}/stop", status_code=202, summary="Let a worker end now")
+@router.post("/workers/{worker}/stop", status_code=202, summary="Stop a worker")
 async def stop_worker(request: Request, worker: WorkerIdPath, caller: AdminPrincipal) -> Response:
     """Its runs are stopped and handed back, to run elsewhere without using up an attempt."""
     return await _order_drain(request, worker, caller, hurry=True)

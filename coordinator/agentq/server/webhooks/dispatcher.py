@@ -92,9 +92,9 @@ class WebhookDispatcher:
                     hooks = await self._call_in_thread(self._webhooks.all)
                     self._sync_deliveries({hook.name for hook in hooks if hook.state == "active"})
                 except AgentqError as fault:
-                    log.warning("webhooks cannot be looked for", extra={"fields": {"why": str(fault)}})
+                    log.warning("listing webhooks failed; will retry", extra={"fields": {"why": str(fault)}})
                 except Exception:
-                    log.exception("webhooks cannot be looked for")
+                    log.exception("listing webhooks failed; will retry")
                 await self._sleep(CHECK_INTERVAL_MS)
         finally:
             await self._cancel(list(self._deliveries.values()))
@@ -102,7 +102,11 @@ class WebhookDispatcher:
     def _sync_deliveries(self, active: set[str]) -> None:
         for task in self._deliveries.values():
             if task.done() and not task.cancelled() and (fault := task.exception()) is not None:
-                log.error("a webhook cannot be told", exc_info=fault, extra={"fields": {"line": task.get_name()}})
+                log.error(
+                    "delivery to a webhook failed; will restart",
+                    exc_info=fault,
+                    extra={"fields": {"task": task.get_name()}},
+                )
         self._deliveries = {name: task for name, task in self._deliveries.items() if not task.done()}
         for name in active - self._deliveries.keys():
             self._deliveries[name] = asyncio.create_task(self._deliver(name), name=f"agentq-webhook-{name}")
@@ -128,7 +132,10 @@ class WebhookDispatcher:
                 except (Fenced, NotFound):
                     return
                 except AgentqError as fault:
-                    log.warning("a webhook waits for the store", extra={"fields": {"webhook": name, "why": str(fault)}})
+                    log.warning(
+                        "delivery to a webhook failed; will retry",
+                        extra={"fields": {"webhook": name, "why": str(fault)}},
+                    )
                     await asyncio.sleep(OUTAGE_PAUSE_MS * random.uniform(0.5, 1) / 1000)
         finally:
             with suppress(AgentqError):
@@ -170,7 +177,7 @@ class WebhookDispatcher:
             # After a long wait for a slot, another server may hold the lease.
             late = monotonic_ms() - began_ms > lease.held_ms / LEASE_TIMEOUTS
             if late and not isinstance(await self._call_in_thread(lease.undertake), LeasedWebhook):
-                raise Fenced(f"The webhook {lease.name} is told by another by now.")
+                raise Fenced(f"The webhook {lease.name} is now held by another server.")
             result = await self._post(webhook, message)
         record = partial(lease.attempted, message, result, new_nonce())
         until_ms = monotonic_ms() + lease.held_ms
@@ -186,7 +193,7 @@ class WebhookDispatcher:
                 await asyncio.sleep(OUTAGE_PAUSE_MS / 1000)
         if not result.ok:
             fields = {"webhook": lease.name, "message": message.id, "why": result.error}
-            log.warning("a webhook was not taken", extra={"fields": fields})
+            log.warning("a webhook refused a message; will retry", extra={"fields": fields})
         return result.ok
 
     async def _post(self, webhook: LeasedWebhook, message: DeliveryMessage) -> DeliveryResult:

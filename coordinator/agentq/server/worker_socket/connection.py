@@ -127,7 +127,7 @@ class WorkerConnection:
             case WakeMessage(id=number):
                 self._wake(number)
             case InitMessage():
-                raise Invalid("A connection begins once.")
+                raise Invalid("A connection has one init message.")
             case WatchMessage() | AwaitChildMessage() if len(self._tasks) < PENDING_TASKS_MAX:
                 # A wait takes no request slot, unless there are too many.
                 await self._check_token()
@@ -181,8 +181,8 @@ class WorkerConnection:
         except AgentqError as error:
             text = make_refusal(question.id, error).to_wire()
         except Exception:
-            log.exception("a question of the worker %s could not be answered", self._worker)
-            text = make_refusal(question.id, AgentqError("The coordinator has failed at that; see its log.")).to_wire()
+            log.exception("a request of the worker %s failed", self._worker)
+            text = make_refusal(question.id, AgentqError("The coordinator failed; see its log.")).to_wire()
         with suppress(RuntimeError, WebSocketDisconnect):
             await self._socket.send_text(text)
 

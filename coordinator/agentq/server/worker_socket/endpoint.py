@@ -53,7 +53,7 @@ async def _serve_and_close(socket: WebSocket, principal: Principal) -> None:
     try:
         await _serve_connection(socket, principal)
     except TimeoutError:
-        await close_socket(socket, TOO_SLOW, TryLater(f"A worker says who it is within {INIT_TIMEOUT_S:g} s."))
+        await close_socket(socket, TOO_SLOW, TryLater(f"A worker sends its init message within {INIT_TIMEOUT_S:g} s."))
     except (Unreachable, TryLater) as error:
         await close_socket(socket, RESTARTING, error)
     except NotAllowed as error:
@@ -67,7 +67,7 @@ async def _serve_connection(socket: WebSocket, principal: Principal) -> None:
     async with asyncio.timeout(INIT_TIMEOUT_S):
         init = await receive_message(socket)
     if not isinstance(init, InitMessage):
-        raise Invalid("A worker begins with who it is.")
+        raise Invalid("A worker starts with an init message.")
     if init.protocol != PROTOCOL_VERSION:
         sentence = (
             f"It speaks version {PROTOCOL_VERSION} of the protocol, not {init.protocol} as agentq {init.version}."

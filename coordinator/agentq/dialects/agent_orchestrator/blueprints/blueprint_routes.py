@@ -46,7 +46,7 @@ def _get_store(request: Request) -> BlueprintStore:
     return get_services(request).blueprints
 
 
-@router.get("/agents", summary="List agents: blueprints, and those that workers offer", dependencies=[READ])
+@router.get("/agents", summary="List agents: blueprints, and agents that workers offer", dependencies=[READ])
 async def list_agents(
     request: Request,
     tags: Annotated[str, Query(description="Only those that have all of these, with commas between them.")] = "",
@@ -58,7 +58,7 @@ async def list_agents(
     return responses.json_response([render_item("agents", each) for each in found])
 
 
-@router.get("/agents/{name}", summary="An agent", dependencies=[READ_OR_RUNNER])
+@router.get("/agents/{name}", summary="Get an agent", dependencies=[READ_OR_RUNNER])
 async def get_agent(request: Request, name: str, raw: bool = False) -> Response:
     offers = await workers.list_agent_offers(get_service(request))
     return responses.json_response(
@@ -68,7 +68,7 @@ async def get_agent(request: Request, name: str, raw: bool = False) -> Response:
     )
 
 
-@router.patch("/agents/{name}/status", summary="Make an agent active or inactive", dependencies=[ADMIN])
+@router.patch("/agents/{name}/status", summary="Activate or deactivate an agent", dependencies=[ADMIN])
 async def set_agent_status(request: Request, name: str) -> Response:
     status = (await read_fields(request)).get("status")
     if status not in ("active", "inactive"):
@@ -79,7 +79,7 @@ async def set_agent_status(request: Request, name: str) -> Response:
 
 @router.get(
     "/scripts/{name}/download",
-    summary="A script and what is known of it, as an archive",
+    summary="A script and its description, as an archive",
     dependencies=[READ_OR_RUNNER],
     responses=ARCHIVE_RESPONSES,
 )
@@ -91,7 +91,7 @@ async def download_script(request: Request, name: str) -> Response:
 
 @router.get(
     "/config/export",
-    summary="All blueprints and what belongs to them, as an archive",
+    summary="All blueprints and related items, as an archive",
     dependencies=[ADMIN],
     responses=ARCHIVE_RESPONSES,
 )
@@ -101,7 +101,7 @@ async def export_config(request: Request) -> Response:
     return Response(archive.pack_all(items), headers=headers, media_type=ARCHIVE_TYPE)
 
 
-@router.post("/config/import", summary="Put an archive in the place of what there is", dependencies=[ADMIN])
+@router.post("/config/import", summary="Replace the stored items with an archive", dependencies=[ADMIN])
 async def import_config(request: Request) -> Response:
     """Replaces all items of each kind that the archive has a folder for. The archive is the body, or the first file
     of a form."""

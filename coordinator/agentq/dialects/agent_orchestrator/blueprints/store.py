@@ -119,7 +119,7 @@ class BlueprintStore:
     def change(self, kind: Kind, name: str, body: Any) -> Fields:
         """Change fields of a stored item."""
         if not isinstance(body, dict):
-            raise Invalid("What is to be changed is told as a JSON object.")
+            raise Invalid("Changes are a JSON object.")
         changed = {field: value for field, value in body.items() if value is not None}
         self._check_script(kind, changed)
 
@@ -182,7 +182,7 @@ class BlueprintStore:
             except Stale:
                 continue
             return rows
-        raise TryLater("Others change what is stored here all the time; try again in a moment.")
+        raise TryLater("Other clients keep changing the stored items; try again in a moment.")
 
     def _read(self, only: str) -> dict[str, str]:
         command, key = self.store.connection.command, self._key()
@@ -239,7 +239,7 @@ class BlueprintStore:
             if stored and name not in offered:
                 closest = get_close_matches(name, [*stored, *offered], 1)
                 hint = f" Did you mean {closest[0]}?" if closest else ""
-                raise AgentUnavailable(f"There is no agent {name}; GET /agents tells which there are.{hint}")
+                raise AgentUnavailable(f"There is no agent {name}; GET /agents lists them.{hint}")
         elif found.status == "inactive":
             raise AgentUnavailable(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
         elif found.script is not None and self._find("scripts", found.script) is None:

@@ -140,7 +140,7 @@ class RunnerRegistry:
         identity.check_size()
         body = registration.model_dump_json(exclude_none=True)
         if len(body) > DIALECT_EVENT_BYTES:
-            raise Invalid(f"A runner describes itself in {DIALECT_EVENT_BYTES} bytes at the most, not {len(body)}.")
+            raise Invalid(f"A runner describes itself in {DIALECT_EVENT_BYTES} bytes at most, not {len(body)}.")
         if before is not None:
             self._replace_former(before)
         self._cache.pop(runner, None)

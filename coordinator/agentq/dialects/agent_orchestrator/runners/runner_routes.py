@@ -128,7 +128,7 @@ def _trim_seconds(seconds: float) -> float:
     return int(seconds) if seconds == int(seconds) else seconds
 
 
-@router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
+@router.get("/runner/runs", summary="Wait for a run or an order", responses={204: {"description": "Nothing came."}})
 async def poll_runs(request: Request, caller: PollPrincipal, runner_id: str) -> Response:
     """One of these: a run, runs or sessions to stop, scripts to fetch, or that the runner was deregistered. Or 204
     without a body."""
@@ -146,7 +146,7 @@ async def poll_runs(request: Request, caller: PollPrincipal, runner_id: str) -> 
     return Response(status_code=204) if body is None else responses.json_response(body)
 
 
-@router.post("/runner/heartbeat", summary="Say that a runner is alive")
+@router.post("/runner/heartbeat", summary="Renew the lease of a runner")
 async def receive_heartbeat(request: Request, caller: RunnerPrincipal) -> Response:
     """Renews the lease of the runner and of its runs."""
     services, service = get_services(request), get_service(request)
@@ -162,13 +162,13 @@ async def receive_heartbeat(request: Request, caller: RunnerPrincipal) -> Respon
     return Response(OK_BODY, media_type=JSON_TYPE)
 
 
-@router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
+@router.post("/runner/runs/{run_id}/started", summary="Report that a process has begun")
 async def report_started(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
     take = get_services(request).report_started
     return await _take_report(request, caller, lambda runner, _: take(RunReport(runner, run_id)))
 
 
-@router.post("/runner/runs/{run_id}/completed", summary="A run is done")
+@router.post("/runner/runs/{run_id}/completed", summary="Report that a run is completed")
 async def report_completed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
     take = get_services(request).report_completed
 
@@ -178,7 +178,7 @@ async def report_completed(request: Request, caller: ReportPrincipal, run_id: st
     return await _take_report(request, caller, report)
 
 
-@router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
+@router.post("/runner/runs/{run_id}/failed", summary="Report that a process failed")
 async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
     call_in_thread, reports = get_service(request).call_in_thread, get_services(request).run_reports
     return await _take_report(
@@ -188,7 +188,7 @@ async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) 
     )
 
 
-@router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
+@router.post("/runner/runs/{run_id}/stopped", summary="Report that a process was stopped")
 async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
     call_in_thread, reports = get_service(request).call_in_thread, get_services(request).run_reports
     return await _take_report(
@@ -198,7 +198,7 @@ async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str)
     )
 
 
-@router.post("/runner/sessions/{session_id}/status", summary="A process that waited for a session's next turn is gone")
+@router.post("/runner/sessions/{session_id}/status", summary="Report that an idle process has exited")
 async def report_exited(request: Request, caller: ReportPrincipal, session_id: str) -> Response:
     call_in_thread, attending = get_service(request).call_in_thread, get_services(request).executor_reports
     return await _take_report(
@@ -222,7 +222,7 @@ async def _take_report(
     return Response(OK_BODY, media_type=JSON_TYPE)
 
 
-@router.get("/runners", summary="List foreign runners")
+@router.get("/runners", summary="List runners")
 async def list_runners(request: Request, caller: Annotated[Principal, require_scope("read")]) -> Response:  # noqa: ARG001
     """Runners that are registered and not declared lost."""
     services, service = get_services(request), get_service(request)

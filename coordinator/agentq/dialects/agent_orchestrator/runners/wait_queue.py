@@ -149,7 +149,9 @@ class PollWaitQueue(EventFollower):
                     await self._wake_for_events(batch.events)
                 except AgentqError as fault:
                     # The pending runs are not known: all polls read the store.
-                    log.warning("the lobby lost its place", extra={"fields": {"error": str(fault)}})
+                    log.warning(
+                        "reading pending runs failed; all polls are woken", extra={"fields": {"error": str(fault)}}
+                    )
                     self.wake_all()
                 if not any(poll.is_waiting for poll in self._polls.values()):
                     await asyncio.sleep(BATCH_WINDOW_S)

@@ -35,7 +35,7 @@ SEND_TIMEOUT_S = 20.0
 KEEPALIVE_S = 30.0
 
 
-@router.get("/events/{session_id}", summary="What executors told of a session; nothing of one that is not there")
+@router.get("/events/{session_id}", summary="The events of a session; none of an unknown one")
 async def list_all_events(
     request: Request, caller: Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))], session_id: str
 ) -> Response:
@@ -65,7 +65,7 @@ def _read_all_events(session_store: DialectSessionStore, session: str) -> list[F
     return found
 
 
-@router.post("/events", summary="Tell what happens in a session that the body names")
+@router.post("/events", summary="Add an event to the session that the body names")
 async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Response:
     """`session_start` begins a session that does not exist yet; all other events need an existing one."""
     services, fields = get_services(request), await read_fields(request)

@@ -37,7 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@router.get("/sessions/by-name/{session_name}", summary="A session by its name")
+@router.get("/sessions/by-name/{session_name}", summary="Get a session by its name")
 async def get_session_by_name(request: Request, caller: ReadPrincipal, session_name: str) -> Response:
     services = get_services(request)
 
@@ -51,7 +51,7 @@ async def get_session_by_name(request: Request, caller: ReadPrincipal, session_n
     return responses.json_response({"session": await get_service(request).call_in_thread(read)})
 
 
-@router.get("/sessions/{session_id}/status", summary="The status of a session; `not_existent` of one that is not there")
+@router.get("/sessions/{session_id}/status", summary="Get the status of a session; `not_existent` for an unknown one")
 async def get_session_status(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
     services = get_services(request)
 
@@ -63,7 +63,7 @@ async def get_session_status(request: Request, caller: ReadPrincipal, session_id
     return JSONResponse({"status": await get_service(request).call_in_thread(read)})
 
 
-@router.get("/sessions/{session_id}/result", summary="The newest result of a session")
+@router.get("/sessions/{session_id}/result", summary="Get the newest result of a session")
 async def get_session_result(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
     services = get_services(request)
 
@@ -75,7 +75,7 @@ async def get_session_result(request: Request, caller: ReadPrincipal, session_id
     return responses.json_response(await get_service(request).call_in_thread(read))
 
 
-@router.get("/sessions/{session_id}/affinity", summary="Where the conversation of a session is")
+@router.get("/sessions/{session_id}/affinity", summary="Get where the conversation of a session runs")
 async def get_session_affinity(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
     session_store, executor_reports = get_services(request).session_store, get_services(request).executor_reports
 
@@ -88,7 +88,7 @@ async def get_session_affinity(request: Request, caller: ReadPrincipal, session_
     return responses.json_response(await get_service(request).call_in_thread(read))
 
 
-@router.get("/sessions/{session_id}/events", summary="What executors told of a session, the oldest first")
+@router.get("/sessions/{session_id}/events", summary="The events of a session, the oldest first")
 async def list_session_events(
     request: Request,
     caller: ReadPrincipal,
@@ -97,7 +97,7 @@ async def list_session_events(
         str,
         Query(max_length=40, pattern=rf"^({ENTRY_ID_PATTERN.strip('^$')})?$", description="`next` of the page before."),
     ] = "",
-    limit: Annotated[int, Query(ge=1, le=EVENTS_PER_PAGE, description="At most so many.")] = EVENTS_PER_PAGE,
+    limit: Annotated[int, Query(ge=1, le=EVENTS_PER_PAGE, description="The most entries.")] = EVENTS_PER_PAGE,
 ) -> Response:
     """A page of events; `next` is null on the last."""
     session_store, executor_reports = get_services(request).session_store, get_services(request).executor_reports
@@ -112,7 +112,7 @@ async def list_session_events(
     return responses.json_response(await get_service(request).call_in_thread(read))
 
 
-@router.post("/sessions/{session_id}/events", status_code=201, summary="Tell what happens in a session")
+@router.post("/sessions/{session_id}/events", status_code=201, summary="Add an event to a session")
 async def report_event(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
     fields = await read_fields(request)
     event_id = await _take_report(
@@ -121,7 +121,7 @@ async def report_event(request: Request, caller: ExecutorPrincipal, session_id: 
     return JSONResponse({"ok": True, "id": event_id}, 200 if "session_name" in fields else 201)
 
 
-@router.post("/sessions/{session_id}/bind", summary="An executor has begun a session's turn")
+@router.post("/sessions/{session_id}/bind", summary="Bind a session to its executor")
 async def bind_session(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
     fields = await read_fields(request)
     return responses.json_response(
@@ -131,7 +131,7 @@ async def bind_session(request: Request, caller: ExecutorPrincipal, session_id: 
     )
 
 
-@router.patch("/sessions/{session_id}/metadata", summary="Change what is known of a session")
+@router.patch("/sessions/{session_id}/metadata", summary="Change fields of a session")
 async def change_session(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
     fields = await read_fields(request)
     return responses.json_response(
@@ -141,14 +141,14 @@ async def change_session(request: Request, caller: ExecutorPrincipal, session_id
     )
 
 
-@router.post("/sessions/{session_id}/stop", summary="Stop all that a session does")
+@router.post("/sessions/{session_id}/stop", summary="Stop the turns of a session")
 async def stop_session(request: Request, caller: SubmitPrincipal, session_id: str) -> Response:  # noqa: ARG001
     return responses.json_response(
         await get_service(request).call_in_thread(get_services(request).stop_requests.stop_session, session_id)
     )
 
 
-@router.delete("/sessions/{session_id}", summary="Delete a session that does nothing")
+@router.delete("/sessions/{session_id}", summary="Delete an idle session")
 async def delete_session(request: Request, caller: SubmitPrincipal, session_id: str) -> Response:  # noqa: ARG001
     session_store = get_services(request).session_store
 
@@ -199,7 +199,7 @@ async def submit_dialect_run(request: Request, caller: Principal, body: Any, key
     run_request = DialectRunRequest.read(body)
     if caller.queues:
         queues = ", ".join(caller.queues)
-        raise Denied(f"This token is good only for what is in the queues {queues}; a session is in none.")
+        raise Denied(f"This token is only for the queues {queues}; sessions are in no queue.")
     service, submitter = get_service(request), get_services(request).submitter
 
     async def submit_reserved(first: dict[str, Any]) -> SubmitResponse:

@@ -129,7 +129,7 @@ class DialectSessionStore:
     def set_fields(self, session: str, /, **fields: str) -> None:
         """Set dialect fields of a session; an empty value deletes the field."""
         if any(len(value) > DIALECT_EVENT_BYTES for value in fields.values()):
-            raise Invalid(f"A fact about a session has {DIALECT_EVENT_BYTES} characters at the most.")
+            raise Invalid(f"A field of a session has {DIALECT_EVENT_BYTES} characters at most.")
         words = [word for pair in fields.items() for word in (session, *pair)]
         self.store.call(
             "dialect/set_fields", session_partition(self.store, session), "about", DIALECT_RUNNER_MS, *words
