@@ -17,6 +17,13 @@ def event_json(event: Event) -> dict[str, Any]:
     return {name: record[name] for name in ("id", "at", *type(event).model_fields) if name in record}
 
 
+def read_event(told: dict[str, Any]) -> Event:
+    """The event that `event_json` wrote."""
+    from agentq.coordinator.events.stream import Event
+
+    return Event.model_validate({**told, "worker": told["worker"] or ""})
+
+
 def log_position_json(entry: RunLogEntry) -> dict[str, Any]:
     """Where a piece of a log stands; what it holds comes beside it."""
     return {"id": entry.id, "at": format_iso(entry.at_ms), "attempt": entry.attempt, "stream": entry.stream}
