@@ -12,7 +12,6 @@ from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
 from agentq.coordinator.model.spec import AgentSpending
 from agentq.coordinator.plans.queries import PlanRecord, TaskRecord
-from agentq.coordinator.public_json.events import event_json, read_event
 from agentq.coordinator.public_json.plans import plan_json, read_plan, read_task, task_json
 from agentq.coordinator.public_json.sessions import read_session, session_json
 from agentq.coordinator.sessions.verbs import SessionRecord
@@ -74,7 +73,10 @@ def test_a_session_is_read_again_as_it_was_whatever_a_dialect_adds(record: Sessi
 def test_an_event_is_read_again_as_it_was() -> None:
     nobodys = EVENT.model_copy(update={"worker": "", "run": "", "state": ""})
 
-    assert [read_event(json.loads(json.dumps(event_json(each)))) for each in (EVENT, nobodys)] == [EVENT, nobodys]
+    assert [Event.from_public_json(json.loads(json.dumps(each.public_json()))) for each in (EVENT, nobodys)] == [
+        EVENT,
+        nobodys,
+    ]
 
 
 @pytest.mark.parametrize("record", [ENDED_PLAN, ENDED_TASK, CLOSED_SESSION], ids=["plan", "task", "session"])

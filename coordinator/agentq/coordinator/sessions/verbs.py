@@ -11,11 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Literal
-from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -27,6 +25,7 @@ from agentq.coordinator.model.spec import AgentSpending
 from agentq.coordinator.runs.queries import RunFilter, RunListPage, RunQueries
 from agentq.coordinator.runs.run_record import parse_spending
 from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.session_lookup import session_partition, suggest_session
 from agentq.coordinator.storage.socket_link import parse_script_json
 from agentq.coordinator.storage.store import NamespaceStore
 
@@ -220,22 +219,6 @@ class Sessions:
 def check_session_name(name: str) -> str:
     """A session's name, checked."""
     return _validate(_name_adapter, name, "a session")
-
-
-def session_partition(store: NamespaceStore, name: str) -> int:
-    """Where a session lives: as whatever else is told apart by its name."""
-    return crc32(name.encode()) % store.keyspace.partitions
-
-
-def suggest_session(store: NamespaceStore, name: str) -> str:
-    """The session whose name is nearest, as a question; nothing if none is near."""
-    names = [
-        each
-        for partition in store.partitions()
-        for each in store.connection.command("ZRANGE", store.key(partition, "sessions"), 0, LIST_PER_CALL - 1, "REV")
-    ]
-    near = get_close_matches(name, names, 1)
-    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _validate(adapter: TypeAdapter[str], text: str, what: str) -> str:

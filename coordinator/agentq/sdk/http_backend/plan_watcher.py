@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.events.stream import Event
-from agentq.coordinator.public_json.events import read_event
 from agentq.sdk.http_backend.event_stream import END_EVENT, GAP_EVENT, OPENING_EVENT, ResumableStream
 from agentq.sdk.http_backend.http_client import HttpClient
 
@@ -59,7 +58,7 @@ class HttpPlanWatcher:
                 if told.name == GAP_EVENT or self._items.qsize() > EVENTS_HELD_MAX:
                     self._items.put(None)
                 elif told.name not in (OPENING_EVENT, END_EVENT):
-                    self._items.put(read_event(told.facts))
+                    self._items.put(Event.from_public_json(told.facts))
                 self._opened.set()
         except AgentqError as fault:
             self._items.put(fault)
