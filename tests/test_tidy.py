@@ -35,6 +35,18 @@ LAYERS = {
     "cli": 4,
 }
 """The packages, each above those that it may import: any of a smaller number, and itself."""
+COORDINATOR_ROOMS = {
+    **dict.fromkeys(("bounds", "clock", "errors", "package_version", "token_context"), 0),
+    "model": 1,
+    **dict.fromkeys(("config", "log_setup", "schema_validation", "tracing"), 2),
+    "storage": 3,
+    "events": 4,
+    "runs": 5,
+    **dict.fromkeys(("queues", "schedules", "sessions", "webhooks", "workers"), 6),
+    **dict.fromkeys(("plans", "security"), 7),
+    **dict.fromkeys(("duties", "explain", "id_lookup", "public_json"), 8),
+}
+"""The folders and files of `agentq.coordinator`, each above those that it may import: any of a smaller number."""
 BANNED_NAMES = {"util", "utils", "common", "helper", "helpers", "misc", "base", "core", "shared"}
 BANNED_WORDS = ("coming soon", "TODO", "FIXME", "XXX", "NotImplementedError")
 
@@ -112,6 +124,22 @@ def test_imports_point_one_way() -> None:
                     yield f"imports {name}"
 
     assert offenders(PRODUCT, against_the_layers) == []
+
+
+def test_imports_within_the_coordinator_point_one_way() -> None:
+    """From the model to storage, to runs, to what is made of runs, to the duties; deferred and type imports count."""
+    above = ROOT / "coordinator/agentq/coordinator"
+    modules = {module_name(path): path for path in PRODUCT if path.is_relative_to(above)}
+    rooms = {name: name.split(".")[2] for name in modules if name.count(".") > 1}
+
+    def against_the_rooms(name: str) -> Iterator[str]:
+        for other in imported_modules(modules[name], rooms.keys()):
+            own, room = rooms[name], rooms[other]
+            if own != room and COORDINATOR_ROOMS[room] >= COORDINATOR_ROOMS[own]:
+                yield f"{name} imports {other}"
+
+    assert set(rooms.values()) == set(COORDINATOR_ROOMS)
+    assert [complaint for name in rooms for complaint in against_the_rooms(name)] == []
 
 
 KNOWN_CYCLES = {

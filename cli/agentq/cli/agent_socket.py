@@ -118,7 +118,7 @@ class AgentSocketBackend:
 
     # ---- what it may not
 
-    sessions = administration = endings = _RefusedToAgents()
+    sessions = plans = administration = endings = _RefusedToAgents()
     submitter = page = explain = forget = _RefusedToAgents()
     signal = approve = deny = wake = requeue = events = events_of = _RefusedToAgents()
 

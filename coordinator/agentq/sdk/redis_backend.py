@@ -25,6 +25,7 @@ from agentq.sdk.wait.stream import Stream
 
 if TYPE_CHECKING:
     from agentq.coordinator.events.stream import Event
+    from agentq.coordinator.plans.verbs import Plans
     from agentq.coordinator.sessions.verbs import Sessions
     from agentq.sdk.administration import RedisAdministration
     from agentq.sdk.backend.runs import Explanation
@@ -45,6 +46,12 @@ class RedisBackend:
         from agentq.coordinator.sessions.verbs import Sessions
 
         return Sessions(self.queue.store)
+
+    @cached_property
+    def plans(self) -> Plans:
+        from agentq.coordinator.plans.verbs import Plans
+
+        return Plans(self.queue)
 
     @cached_property
     def administration(self) -> RedisAdministration:

@@ -18,7 +18,6 @@ from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.events.stream import STREAM_START, Event, PartitionEvents, event_sort_key
 from agentq.coordinator.model.durations import format_iso, parse_duration_ms
 from agentq.coordinator.model.ids import partition_of
-from agentq.coordinator.public_json.events import event_json
 
 FOLLOW_MS = 5000
 
@@ -113,7 +112,7 @@ def _event_order(event: Event) -> tuple[int, int, int, int]:
 
 def _print_event(event: Event, json: bool) -> None:
     if json:
-        print_json(event_json(event))
+        print_json(event.public_json())
         return
     word = f"{event.state}: " if event.plan else ""
     row = [format_iso(event.at_ms), event.run or event.plan, event.event, event.worker, word + event.detail]

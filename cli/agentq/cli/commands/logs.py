@@ -20,7 +20,7 @@ from agentq.cli.show.log_lines import AGENT_STREAM, LineAssembler, LogLine, LogS
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.events.stream import STREAM_START
-from agentq.coordinator.public_json.events import log_position_json
+from agentq.coordinator.public_json.logs import log_position_json
 from agentq.coordinator.runs.agent_event_reader import AgentEventReader
 from agentq.coordinator.runs.logs import Logs, RunLogEntry
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,7 +17,6 @@ from agentq.coordinator.events.stream import EVENT_NAMES, Event
 from agentq.coordinator.model.field_types import Name, RunId, describe_error
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import parse_lane
-from agentq.coordinator.public_json.events import event_json
 from agentq.coordinator.storage.store import NamespaceStore
 
 LOCATIONS_CACHED = 20_000
@@ -32,10 +30,6 @@ class LocatedEvent(Event):
 
     queue: str
     session: str
-
-    def told(self) -> dict[str, Any]:
-        """What is said of it outside."""
-        return event_json(self)
 
 
 class EventFilter(BaseModel):

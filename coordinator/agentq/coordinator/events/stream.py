@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from agentq.coordinator.bounds import EVENTS_PER_ENTRY
+from agentq.coordinator.model.durations import format_iso
 from agentq.coordinator.model.lifecycle import TRANSITIONS, State
 from agentq.coordinator.storage.connection import Connection
 from agentq.coordinator.storage.socket_link import pairs_to_dict
@@ -68,6 +69,16 @@ class Event(BaseModel):
     def at_ms(self) -> int:
         """When it happened, by the server's clock."""
         return int(self.id.partition("-")[0])
+
+    def public_json(self) -> dict[str, Any]:
+        """The event as the CLI, the API and webhooks show it."""
+        record = self.model_dump(mode="json") | {"at": format_iso(self.at_ms), "worker": self.worker or None}
+        return {name: record[name] for name in ("id", "at", *type(self).model_fields) if name in record}
+
+    @classmethod
+    def from_public_json(cls, record: dict[str, Any]) -> Event:
+        """The event that `public_json` wrote."""
+        return cls.model_validate({**record, "worker": record["worker"] or ""})
 
 
 class PartitionEvents:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentq.coordinator.model.durations import format_iso
-from agentq.coordinator.public_json import format_time
+from agentq.coordinator.model.durations import format_iso, parse_iso_ms
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.public_json import format_time, read_time
+from agentq.coordinator.public_json.runs import spending_json
 
 if TYPE_CHECKING:
     from agentq.coordinator.plans.verbs import PlanRecord, TaskRecord
@@ -17,6 +19,9 @@ def plan_json(plan: PlanRecord) -> dict[str, Any]:
         "id": plan.id,
         "name": plan.name,
         "state": plan.state,
+        "sealed": plan.sealed,
+        "stopped": plan.stopped,
+        "retrying": plan.retrying,
         "on_failed": plan.on_failed,
         "tasks": plan.tasks,
         "expected": plan.expected,
@@ -26,6 +31,23 @@ def plan_json(plan: PlanRecord) -> dict[str, Any]:
         "created_at": format_iso(plan.created_at_ms),
         "ended_at": format_time(plan.ended_at_ms),
     }
+
+
+def read_plan(told: dict[str, Any]) -> PlanRecord:
+    """The record that `plan_json` wrote."""
+    from agentq.coordinator.plans.queries import PlanRecord
+
+    ended = told["ended_at"] is not None
+    return PlanRecord(
+        **{name: told[name] for name in ("id", "name", "on_failed", "sealed", "expected", "tasks", "stopped")},
+        retrying=told["retrying"],
+        counts={State(state): count for state, count in told["counts"].items()},
+        created_at_ms=parse_iso_ms(told["created_at"]),
+        stopped_why=told["stopped_why"] or "",
+        ended=told["state"] if ended else None,
+        ended_at_ms=read_time(told["ended_at"]),
+        made_by=told["made_by"] or "",
+    )
 
 
 def task_json(task: TaskRecord) -> dict[str, Any]:
@@ -38,9 +60,33 @@ def task_json(task: TaskRecord) -> dict[str, Any]:
         "reason": task.reason or None,
         "attempt": task.attempt,
         "worker": task.worker or None,
+        "created_at": format_iso(task.submitted_at_ms),
         "claimed_at": format_time(task.claimed_at_ms),
         "started_at": format_time(task.started_at_ms),
         "finished_at": format_time(task.finished_at_ms),
         "class": task.class_.value if task.class_ else None,
         "cost_usd": task.spending.cost_usd if task.spending else None,
+        "spent": None if task.spending is None else spending_json(task.spending),
     }
+
+
+def read_task(told: dict[str, Any]) -> TaskRecord:
+    """The record that `task_json` wrote."""
+    from agentq.coordinator.model.spec import AgentSpending
+    from agentq.coordinator.plans.queries import TaskRecord
+
+    return TaskRecord(
+        id=told["id"],
+        run=told["run"],
+        agent=told["agent"],
+        state=State(told["state"]),
+        attempt=told["attempt"],
+        worker=told["worker"] or "",
+        reason=told["reason"] or "",
+        submitted_at_ms=parse_iso_ms(told["created_at"]),
+        claimed_at_ms=read_time(told["claimed_at"]),
+        started_at_ms=read_time(told["started_at"]),
+        finished_at_ms=read_time(told["finished_at"]),
+        class_=None if told["class"] is None else OutcomeClass(told["class"]),
+        spending=None if told["spent"] is None else AgentSpending.model_validate(told["spent"]),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.public_json import format_time, read_time
 from agentq.coordinator.public_json.runs import spending_json
 
 if TYPE_CHECKING:
@@ -32,5 +33,15 @@ def session_json(session: SessionRecord) -> dict[str, Any]:
         "spent": spending_json(session.spent),
         "created_at": format_iso(session.created_at_ms),
         "used_at": format_iso(session.used_at_ms),
-        "closed_at": None if session.closed_at_ms is None else format_iso(session.closed_at_ms),
+        "closed_at": format_time(session.closed_at_ms),
     }
+
+
+def read_session(told: dict[str, Any]) -> SessionRecord:
+    """The record that `session_json` wrote; names that a dialect has added are passed over."""
+    from agentq.coordinator.sessions.verbs import SessionRecord
+
+    times = {f"{name}_ms": read_time(told[name]) for name in ("created_at", "used_at", "closed_at")}
+    return SessionRecord.model_validate(
+        told | times | {"turns": told["turns_in_line"], "made_by": told["made_by"] or ""}
+    )

@@ -28,6 +28,7 @@ from agentq.coordinator.runs.attempt_verbs import Claim as Claim
 from agentq.coordinator.storage.connection import CommandArgument, Connection
 from agentq.coordinator.storage.keys import Keyspace
 from agentq.coordinator.storage.scripts import ScriptSet
+from agentq.coordinator.storage.session_lookup import suggest_session
 from agentq.coordinator.storage.store import NamespaceStore
 
 
@@ -246,8 +247,6 @@ class RunVerbs(AttemptVerbs):
         """A refusal, with the name that may have been meant."""
         if not isinstance(refused, NotFound) or spec.session is None or f"session {spec.session}," not in str(refused):
             return refused
-        from agentq.coordinator.sessions.verbs import suggest_session
-
         return type(refused)(f"{refused}{suggest_session(self.store, spec.session)}")
 
     def _batches(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None, size: int) -> Iterator[_SubmitBatch]:

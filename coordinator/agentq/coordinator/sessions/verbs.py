@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from hashlib import blake2b
 from itertools import count
 from typing import Any, Literal
-from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -22,16 +21,18 @@ from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Damaged, Invalid, NotFound, quote_input, reading_record, refusal_error
 from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.field_types import ModelName, Name, Text, describe_error
-from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.model.spec import AgentSpending
 from agentq.coordinator.runs.queries import RunFilter, RunListPage, RunQueries
 from agentq.coordinator.runs.run_record import parse_spending
 from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.session_lookup import session_partition, suggest_session
 from agentq.coordinator.storage.socket_link import parse_script_json
 from agentq.coordinator.storage.store import NamespaceStore
 
 FIELDS_PER_SESSION = 4
 """Of each session in the reply of the script."""
+NAME_DIGEST_BYTES = 6
+"""Of what tells sessions apart that were given no name."""
 
 RunIdList = list[str]
 
@@ -104,14 +105,15 @@ class Sessions:
     ) -> SessionRecord:
         """Begin a session; with `fork`, one that goes on from where that one is, which goes on by itself.
 
-        Without a name it gets one. What is not said is as in the session that it goes on from.
+        Without a name it gets one. What is not said is as in the session that it goes on from. Said again with the same
+        `operation`, it is the same session.
         """
-        agent, fork = _validate(_name_adapter, agent, "an agent"), fork and _validate(_name_adapter, fork, "a session")
-        name = self._made_name(agent, fork) if name is None else self._free_name(name, fork)
+        agent, fork = _validate(_name_adapter, agent, "an agent"), fork and check_session_name(fork)
+        operation = operation or self.store.nonce()
+        name = self._made_name(agent, fork, operation) if name is None else self._free_name(name, fork)
         where = "" if cwd is None else _validate(_text_adapter, cwd, "a folder")
         which = "" if model is None else _validate(_model_adapter, model, "a model")
         caps = "" if budgets is None else budgets.model_dump_json(exclude_none=True)
-        operation = operation or self.store.nonce()
         words: tuple[CommandArgument, ...] = (name, agent, where, which, caps, fork or "", operation)
         reply = str(self.store.call("session/create", self.partition(name), *words))
         if reply.startswith("no_session"):
@@ -121,7 +123,7 @@ class Sessions:
 
     def get(self, name: str) -> SessionRecord:
         """A session as it stands."""
-        found = self._read(self.partition(_validate(_name_adapter, name, "a session")), "", 1, name).sessions
+        found = self._read(self.partition(check_session_name(name)), "", 1, name).sessions
         if not found:
             raise NotFound(self.unknown(name))
         return found[0]
@@ -157,7 +159,7 @@ class Sessions:
 
     def line(self, name: str, most: int = 100) -> RunIdList:
         """The turns that have not ended, the first first."""
-        partition = self.partition(_validate(_name_adapter, name, "a session"))
+        partition = self.partition(check_session_name(name))
         ids: RunIdList = self.store.connection.command(
             "ZRANGE", self.store.key(partition, "session_turns", name), 0, most - 1
         )
@@ -165,7 +167,7 @@ class Sessions:
 
     def close(self, name: str, *, cancel: bool = False) -> SessionRecord:
         """Let it take no more turns. What is in its line goes on; or is cancelled, and what runs is to stop."""
-        partition = self.partition(_validate(_name_adapter, name, "a session"))
+        partition = self.partition(check_session_name(name))
         while True:
             reply = str(self.store.call("session/close", partition, name, 1 if cancel else ""))
             if reply == "not_found":
@@ -182,12 +184,13 @@ class Sessions:
         shown = f"There is no session {name[:80]}; `agentq session ls` shows those that there are."
         return shown + suggest_session(self.store, name)
 
-    def _made_name(self, agent: str, fork: str | None) -> str:
-        names = (f"{agent}-{new_nonce()}" for _ in count())
+    def _made_name(self, agent: str, fork: str | None, operation: str) -> str:
+        digests = (blake2b(f"{operation} {number}".encode(), digest_size=NAME_DIGEST_BYTES) for number in count())
+        names = (f"{agent}-{digest.hexdigest()}" for digest in digests)
         return next(name for name in names if fork is None or self.partition(name) == self.partition(fork))
 
     def _free_name(self, name: str, fork: str | None) -> str:
-        name = _validate(_name_adapter, name, "a session")
+        name = check_session_name(name)
         if fork is not None and self.partition(name) != self.partition(fork):
             names = (f"{name}-{number}" for number in count(2))
             other = next(each for each in names if self.partition(each) == self.partition(fork))
@@ -213,20 +216,9 @@ class Sessions:
             raise refused
 
 
-def session_partition(store: NamespaceStore, name: str) -> int:
-    """Where a session lives: as whatever else is told apart by its name."""
-    return crc32(name.encode()) % store.keyspace.partitions
-
-
-def suggest_session(store: NamespaceStore, name: str) -> str:
-    """The session whose name is nearest, as a question; nothing if none is near."""
-    names = [
-        each
-        for partition in store.partitions()
-        for each in store.connection.command("ZRANGE", store.key(partition, "sessions"), 0, LIST_PER_CALL - 1, "REV")
-    ]
-    near = get_close_matches(name, names, 1)
-    return f" Did you mean {near[0]}?" if near else ""
+def check_session_name(name: str) -> str:
+    """A session's name, checked."""
+    return _validate(_name_adapter, name, "a session")
 
 
 def _validate(adapter: TypeAdapter[str], text: str, what: str) -> str:

@@ -66,7 +66,7 @@ class LeasedWebhook:
         """What it is told of an event. Its id follows from the event: told again, it is the same."""
         kind = f"{'run' if event.run else 'agentq'}.{event.event}"
         return DeliveryMessage(
-            self._id(f"{event.partition} {event.id}"), kind, format_body(kind, event.at_ms, event.told()), at
+            self._id(f"{event.partition} {event.id}"), kind, format_body(kind, event.at_ms, event.public_json()), at
         )
 
     def gap(self, after: str, at_ms: int) -> DeliveryMessage:

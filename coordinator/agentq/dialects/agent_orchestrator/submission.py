@@ -25,7 +25,8 @@ from agentq.coordinator.model.field_types import Name, describe_error
 from agentq.coordinator.model.ids import new_run_id, partition_of
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.verbs import RunVerbs
-from agentq.coordinator.sessions.verbs import Sessions, session_partition
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.storage.session_lookup import session_partition
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.dialects.agent_orchestrator.blueprints.models import Blueprint, BlueprintHook
 from agentq.dialects.agent_orchestrator.blueprints.parameter_schema import (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentq.coordinator.runs.queries import RunFilter, RunListPage
     from agentq.coordinator.runs.wait import SignalMessage
     from agentq.sdk.administration import Administration
+    from agentq.sdk.backend.plans import PlanVerbs
     from agentq.sdk.backend.runs import CallSubmitter, Explanation
     from agentq.sdk.backend.sessions import SessionVerbs
     from agentq.sdk.wait.event_streams import PositionedEvent
@@ -38,6 +39,9 @@ class Backend(Protocol):
 
     @property
     def sessions(self) -> SessionVerbs: ...
+
+    @property
+    def plans(self) -> PlanVerbs: ...
 
     @property
     def administration(self) -> Administration:

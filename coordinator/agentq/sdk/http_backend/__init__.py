@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -32,6 +33,9 @@ from agentq.sdk.wait.event_streams import PositionedEvent
 from agentq.sdk.wait.run_ends import RunWaiters
 from agentq.sdk.wait.stream import Stream
 
+if TYPE_CHECKING:
+    from agentq.sdk.http_backend.plans import HttpPlans
+
 MESSAGE_BYTES_MAX = 4 << 20
 """Of many runs, so many bytes go in one request, and one run at the least."""
 LOG_ENTRIES_MAX = 500
@@ -46,6 +50,12 @@ class HttpBackend:
         self.endings = RunWaiters(self._runs)
         self.sessions = HttpSessions(self._wire)
         self.administration = HttpAdministration(self._wire)
+
+    @cached_property
+    def plans(self) -> HttpPlans:
+        from agentq.sdk.http_backend.plans import HttpPlans
+
+        return HttpPlans(self._wire)
 
     # ---- submitting
 

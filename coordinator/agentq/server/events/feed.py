@@ -60,7 +60,7 @@ class FeedItem:
     @cached_property
     def json_text(self) -> str:
         """The event as JSON."""
-        return to_json(self.event.told()).decode()
+        return to_json(self.event.public_json()).decode()
 
 
 @dataclass(frozen=True, slots=True)

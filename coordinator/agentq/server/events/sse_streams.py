@@ -14,7 +14,7 @@ from agentq.coordinator.errors import NotFound, TryLater, Unreachable
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.events.stream import STREAM_START
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json.events import log_json
+from agentq.coordinator.public_json.logs import log_json
 from agentq.coordinator.runs.logs import Logs
 from agentq.server.events.feed import EVENTS_PER_STEP, FeedItem, Positions, format_positions
 from agentq.server.http import sse

@@ -12,7 +12,7 @@ from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES
-from agentq.coordinator.public_json.events import log_json
+from agentq.coordinator.public_json.logs import log_json
 from agentq.coordinator.public_json.runs import attempt_json
 from agentq.coordinator.runs.logs import Logs, LogStream
 from agentq.coordinator.runs.run_record import RunRecord

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
@@ -32,6 +33,9 @@ LimitQuery = Annotated[int, Query(ge=1, le=LIST_PER_CALL, description="The most 
 OptionalLimitQuery = Annotated[
     int | None, Query(ge=1, le=LIST_PER_CALL, description="At most so many; 100 with a cursor.")
 ]
+IdempotencyKeyHeader = Annotated[
+    str | None, Header(max_length=255, description="Sent again with the same key, it begins no other session.")
+]
 PAGE_SIZE = 100
 CursorQuery = Annotated[str | None, Query(max_length=256, description="`next` of the page before.")]
 SESSION_FIELDS = ("kind", "agent", "session")
@@ -46,7 +50,9 @@ SESSION_FIELDS = ("kind", "agent", "session")
     },
 )
 async def create_session(
-    request: Request, caller: Annotated[Principal, Depends(SessionStartScope(TokenScope.SUBMIT))]
+    request: Request,
+    caller: Annotated[Principal, Depends(SessionStartScope(TokenScope.SUBMIT))],
+    idempotency_key: IdempotencyKeyHeader = None,
 ) -> Response:
     """A conversation with an agent; with `fork`, one that continues from the state of another."""
     content = await request.body()
@@ -56,19 +62,27 @@ async def create_session(
         if (begun := await dialect.create_session(request, caller, value)) is not None:
             return begun
     try:
-        return await _create_from_body(service, requests.CreateSessionRequest.model_validate_json(content))
+        asked = requests.CreateSessionRequest.model_validate_json(content)
+        return await _create_from_body(service, asked, _operation(caller, idempotency_key))
     except ValidationError as error:
         raise problems.wrap_validation_error(error) from error
 
 
-async def _create_from_body(service: ServerService, body: requests.CreateSessionRequest) -> Response:
+def _operation(caller: Principal, key: str | None) -> str | None:
+    """What a request is known by when it is sent again: its key, of this caller."""
+    return None if key is None else sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
+
+
+async def _create_from_body(
+    service: ServerService, body: requests.CreateSessionRequest, operation: str | None
+) -> Response:
     agent = body.agent
     if agent is None and body.fork is not None:
         agent = (await service.call_in_thread(service.sessions.get, body.fork)).agent
     if agent is None:
         raise Invalid("agent: a session is with an agent; say which.")
     more: dict[str, Any] = {"cwd": body.cwd, "model": body.model, "budgets": body.budgets, "fork": body.fork}
-    session = await service.call_in_thread(service.sessions.new, body.name, agent, **more)
+    session = await service.call_in_thread(service.sessions.new, body.name, agent, **more, operation=operation)
     return responses.json_response(service.views.session(session), 201, {"location": f"/sessions/{session.name}"})
 
 
@@ -116,7 +130,7 @@ async def list_turns(
     """A page of its runs, and the queued turns that have not ended, the first first."""
     service = get_service(request)
     found = await service.call_in_thread(service.sessions.turns, name, limit=limit, cursor=cursor)
-    line = await service.call_in_thread(service.sessions.line, name)
+    line = await service.call_in_thread(service.sessions.line, name, LIST_PER_CALL)
     shown = [service.views.run_entry(run) for run in found.runs]
     return responses.json_response({"runs": shown, "line": line, "next": found.cursor})
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
-from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.model.spec import AgentSpending, RunSpec
 from agentq.coordinator.model.workspace import WorkspaceSpec
 from agentq.coordinator.plans.verbs import OnFailedPolicy
 from agentq.coordinator.schedules.verbs import OverlapPolicy
@@ -20,6 +20,12 @@ class PlanView(ResponseModel):
     id: Annotated[str, Field(examples=["release-3f09c2ab4"])]
     name: Annotated[str, Field(examples=["release"])]
     state: Annotated[str, Field(examples=["running"])]
+    sealed: bool
+    """Whether all of its tasks are there."""
+    stopped: Annotated[str | None, Field(examples=["cancelled"])]
+    """How it ends, or has ended, since it was stopped; none if it was not."""
+    retrying: bool
+    """Whether tasks of it that have ended are being let begin again."""
     on_failed: OnFailedPolicy
     tasks: Annotated[int, Field(examples=[2])]
     expected: Annotated[int, Field(examples=[2])]
@@ -80,11 +86,13 @@ class PlanTaskView(ResponseModel):
     reason: str | None
     attempt: int
     worker: str | None
+    created_at: TimeField
     claimed_at: TimeField | None
     started_at: TimeField | None
     finished_at: TimeField | None
     class_: Annotated[OutcomeClass | None, Field(alias="class")]
     cost_usd: float | None
+    spent: AgentSpending | None
 
 
 class PlanTaskViewPage(ResponseModel):

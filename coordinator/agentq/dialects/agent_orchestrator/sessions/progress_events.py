@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from agentq.coordinator.bounds import DIALECT_RUNNER_MS
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.sessions.verbs import session_partition
 from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.session_lookup import session_partition
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.dialects.agent_orchestrator.run_translation import format_time
 

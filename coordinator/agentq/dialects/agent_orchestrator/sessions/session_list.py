@@ -11,7 +11,8 @@ from typing import Any
 from agentq.coordinator.bounds import LIST_PER_CALL, RESPONSE_BYTES
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import HELD_STATES, TERMINAL_STATES, State
-from agentq.coordinator.sessions.verbs import SessionRecord, session_partition
+from agentq.coordinator.sessions.verbs import SessionRecord
+from agentq.coordinator.storage.session_lookup import session_partition
 from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.dialects.agent_orchestrator.dialect_table import WHOLE_LIST_MAX
 from agentq.dialects.agent_orchestrator.runners.registry import RunnerRegistry

@@ -25,7 +25,8 @@ from agentq.coordinator.model.lifecycle import HELD_STATES, LIVE_STATES, TERMINA
 from agentq.coordinator.runs.queries import RunFilter, RunQueries
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import RunVerbs
-from agentq.coordinator.sessions.verbs import SessionRecord, Sessions, session_partition
+from agentq.coordinator.sessions.verbs import SessionRecord, Sessions
+from agentq.coordinator.storage.session_lookup import session_partition
 from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.dialects.agent_orchestrator.demands import DialectDemands

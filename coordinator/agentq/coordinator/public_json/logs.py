@@ -1,4 +1,4 @@
-"""Events and pieces of logs, in public JSON."""
+"""Pieces of logs, in public JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agentq.coordinator.model.durations import format_iso
 
 if TYPE_CHECKING:
-    from agentq.coordinator.events.stream import Event
     from agentq.coordinator.runs.logs import RunLogEntry
-
-
-def event_json(event: Event) -> dict[str, Any]:
-    """An event."""
-    record = event.model_dump(mode="json") | {"at": format_iso(event.at_ms), "worker": event.worker or None}
-    return {name: record[name] for name in ("id", "at", *type(event).model_fields) if name in record}
 
 
 def log_position_json(entry: RunLogEntry) -> dict[str, Any]:
