@@ -87,7 +87,7 @@ def test_the_checked_out_branch_is_the_target_only_if_the_checkout_may_follow(si
     assert found is not None
     assert (found.target, found.update_checkout) == ("main", True)
     (repository / "file").write_text("two\n")
-    with pytest.raises(Refused, match=r"has changes that nobody has committed \(file\), and the checkout is to follow"):
+    with pytest.raises(Refused, match=r"has uncommitted changes \(file\), and the checkout is to follow"):
         site(update_checkout=True)
 
 
@@ -137,7 +137,7 @@ def test_an_address_that_does_not_answer_needs_a_base(site: SiteOf, tmp_path: Pa
         ("repository: ..", {}, r"plan\.yaml:1:13: repository: .* is not in a git repository\. Say"),
         ("", {"base": "mian"}, r"has no branch or commit 'mian' to start from\. Did you mean 'main'\?"),
         ("target: 'a b'", {}, "'a b' is not the name of a branch"),
-        ("workspace: {dirty: refuse}", {}, r"has changes that nobody has committed \(plan.yaml\), and the plan says"),
+        ("workspace: {dirty: refuse}", {}, r"has uncommitted changes \(plan.yaml\), and the plan says"),
     ],
 )
 def test_what_is_wrong_is_said(site: SiteOf, text: str, wishes: dict[str, str], said: str) -> None:
