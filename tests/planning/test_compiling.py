@@ -328,7 +328,7 @@ def test_what_was_completed_before_gives_nothing_here(plan: Plan) -> None:
     - {id: a, command: x, state: completed}
     - {id: b, needs: a, command: "echo {{ tasks.a.result }}"}
     """
-    with pytest.raises(Invalid, match="what a gave is not known here: it was completed before"):
+    with pytest.raises(Invalid, match="the output of a is not known here: it was completed before"):
         plan(text)
 
 

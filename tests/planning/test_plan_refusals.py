@@ -45,7 +45,7 @@ REFUSED = {
     ),
     "a key that is there twice": (
         "tasks:\n- id: a\n  id: b",
-        "3:3: tasks[0].id: the key 'id' stands in line 2 already.",
+        "3:3: tasks[0].id: the key 'id' is already in line 2.",
     ),
     "an id that is none": (
         "tasks: [{id: a b, command: make}]",
@@ -268,7 +268,7 @@ def test_many_faults_are_counted(plan: Plan) -> None:
 
 JSON = {
     "a comma too few": ('{"tasks": [{"id": "a" "command": "x"}]}', "1:23: tasks[0]: this is not JSON: ',' is expected"),
-    "a key twice": ('{"tasks": [],\n "tasks": []}', "2:2: tasks: the key 'tasks' stands in line 1 already."),
+    "a key twice": ('{"tasks": [],\n "tasks": []}', "2:2: tasks: the key 'tasks' is already in line 1."),
     "something after": ('{"tasks": []} x', "1:15: here the JSON has ended"),
     "half a character": ('{"name": "\\ud83d", "tasks": []}', "1:10: name: this text has half a character in it."),
     "a text that does not end": ('{"name": "a', "1:10: name: this is not JSON: Unterminated string starting at"),

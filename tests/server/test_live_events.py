@@ -98,7 +98,7 @@ def test_a_filter_lets_pass_what_fits_all_of_its_parts(serving: Serving) -> None
             ("event=complete", "Did you mean completed?"),
             ("stat=x", "no parameter 'stat'"),
             ("run=run_1", "is not the id of a run"),
-            ("after=yesterday", "not a place in these events"),
+            ("after=yesterday", "not a position in the events"),
             ("after=1-0,2-0", "2 parts for 1"),
         ):
             answer = client.get(f"/events?{query}")
