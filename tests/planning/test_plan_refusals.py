@@ -102,9 +102,9 @@ REFUSED = {
     ),
     "an alias": (
         f"tasks: &all [{TASK}]\nname: *all",
-        "1:8: tasks: a plan has no anchors and aliases such as '&all'. What several",
+        "1:8: tasks: a plan has no anchors and aliases such as '&all'. Put what several",
     ),
-    "a merge key": ("tasks: [{<<: {a: b}, id: a}]", "1:10: tasks[0]: a plan has no merge keys. What several"),
+    "a merge key": ("tasks: [{<<: {a: b}, id: a}]", "1:10: tasks[0]: a plan has no merge keys. Put what several"),
     "a tag": (
         "tasks: [{id: !!python/object:os.system a}]",
         "1:14: tasks[0].id: a plan has no tags such as '!!python/object:os.system'",

@@ -121,7 +121,7 @@ def test_an_address_is_asked_for_its_branches(site: SiteOf, repository: Path) ->
 
 
 def test_an_address_that_does_not_answer_needs_a_base(site: SiteOf, tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"Nothing is known of .* here; say the branch to start from"):
+    with pytest.raises(Invalid, match=r"cannot be read from here; name the branch to start from"):
         site(f"repository: file://{tmp_path}/nowhere")
 
     found = site(f"repository: file://{tmp_path}/nowhere\nbase: main")
