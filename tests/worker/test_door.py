@@ -231,7 +231,7 @@ def test_no_other_token_opens(lodge: Callable[..., None]) -> None:
         answers = [await lodge.ask(token=each, verb="show", run=lodge.run) for each in wrong]
         answers.append(await lodge.ask(as_=lodge.world.submit(), verb="show", run=lodge.run))
         assert {(answer["code"], answer["error"]) for answer in answers} == {
-            (4, "This token opens nothing here: it is not that of a run that this worker has now.")
+            (4, "This token is invalid: it belongs to no run that this worker holds now.")
         }
         assert token not in str(vars(lodge.door)), "only its hash is kept"
 
