@@ -194,7 +194,7 @@ def test_an_attempt_that_was_superseded_has_no_children_and_ends_none(lodge: Cal
         lodge.world.queue.release(lodge.claim)
         for answer in (await lodge.child(), await lodge.ask(verb="cancel", run=child)):
             assert (answer["ok"], answer["code"]) == (False, 5)
-            assert "has gone on without it" in answer["error"]
+            assert "was superseded" in answer["error"]
         assert lodge.world.records.get(child).state == "pending"
 
     lodge(test)
@@ -218,7 +218,7 @@ def test_there_is_an_end_to_children_and_to_generations(
             as_=last, token=entry["AGENTQ_TOKEN"], verb="submit", spec={"kind": "command", "argv": ["true"]}
         )
         assert answer["code"] == 75
-        assert "generations above" in answer["error"]
+        assert "generations of agents" in answer["error"]
 
     lodge(test)
 
