@@ -354,7 +354,7 @@ def test_a_turn_for_another_agent_is_refused(cli: Cli, real: World, sessions: Se
     with real.unchanged():
         told = cli("submit", "--from-jsonl", "runs")
 
-    assert "is for another agent than the session chat, which is one of claude" in told.err
+    assert "names another agent than the session chat, which is one of claude" in told.err
     assert told.code == 2
 
 

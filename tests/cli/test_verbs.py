@@ -70,7 +70,7 @@ def test_one_that_cannot_be_cancelled_keeps_no_other_from_it(cli: Cli, real: Wor
     answer = cli("cancel", done.id, waiting, "--json")
 
     assert json.loads(answer.out) == {"id": waiting, "state": "cancelled"}
-    assert answer.err == f"agentq: The run {done.id} is completed, where this verb does nothing.\n"
+    assert answer.err == f"agentq: The run {done.id} is completed; this verb does not apply to that state.\n"
     assert answer.code == 5
 
 

@@ -56,7 +56,7 @@ def test_an_ended_run_hears_nothing(cli: Cli, real: World, command: tuple[str, .
 
     answer = cli(command[0], done.id, *command[1:])
 
-    assert sentence(answer) == f"The run {done.id} is completed, where this verb does nothing."
+    assert sentence(answer) == f"The run {done.id} is completed; this verb does not apply to that state."
     assert answer.code == 5
 
 
@@ -144,7 +144,7 @@ def test_a_child_of_an_ended_run_is_refused(cli: Cli, real: World) -> None:
 
     answer = cli("submit", "--parent", parent, "--", "true")
 
-    assert "which does not exist or has ended" in sentence(answer)
+    assert "does not exist or has ended" in sentence(answer)
     assert answer.code == 5
 
 

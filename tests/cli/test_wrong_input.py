@@ -79,7 +79,7 @@ WRONG = {
     "no niceness": (["submit", "--nice", "-5", "--", "true"], "--nice"),
     "a folder that is not there": (["submit", "--cwd", "/nowhere", "--", "true"], "--cwd: there is no folder /nowhere"),
     "a stdin that is not there": (["submit", "--stdin", "nothing", "--", "cat"], "--stdin cannot read nothing"),
-    "after an unknown run": (["submit", "--after", UNKNOWN, "--", "true"], f"wait for {UNKNOWN}, which does not exist"),
+    "after an unknown run": (["submit", "--after", UNKNOWN, "--", "true"], f"depends on {UNKNOWN}, which"),
     "after what is no run": (["submit", "--after", "Hello!", "--", "true"], "There is no run 'Hello!'"),
     "following in JSON": (["submit", "--follow", "--json", "--", "true"], "--follow and --json contradict"),
     "a name that is too long": (["submit", "--name", "x" * 200, "--", "true"], "--name"),
@@ -186,7 +186,7 @@ def test_a_refusal_of_the_present_state_is_code_5(cli: Cli, real: World) -> None
     with real.unchanged():
         answer = cli("retry", run)
 
-    assert f"The run {run} is pending, where this verb does nothing." in sentence(answer)
+    assert f"The run {run} is pending; this verb does not apply to that state." in sentence(answer)
     assert answer.code == 5
 
 

@@ -119,7 +119,7 @@ def test_a_child_has_at_most_what_its_parent_has(
     if why is None:
         assert world.get(bear(world, claim, **child)).spec.parent == claim.id
     else:
-        with world.unchanged(), pytest.raises(NotAllowed, match=f"may do no more than the run .*{why}"):
+        with world.unchanged(), pytest.raises(NotAllowed, match=f"permissions of its parent: .*{why}"):
             bear(world, claim, **child)
 
 
@@ -180,11 +180,11 @@ def test_generations_come_to_an_end_and_a_superseded_attempt_has_no_more_childre
         child = bear(world, claim)
         (claim,) = world.worker(f"of-{generation}", labels={"agent.claude": "ready"}).claim(1)
         assert claim.id == child
-    with world.unchanged(), pytest.raises(NotNow, match=f"{CHILD_DEPTH_MAX} generations above it"):
+    with world.unchanged(), pytest.raises(NotNow, match=f"deeper than {CHILD_DEPTH_MAX} generations"):
         bear(world, claim)
 
     world.queue.release(claim)
-    with world.unchanged(), pytest.raises(Fenced, match="gone on without it"):
+    with world.unchanged(), pytest.raises(Fenced, match="was superseded"):
         bear(world, claim, queue="b")
 
 

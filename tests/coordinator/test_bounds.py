@@ -39,7 +39,7 @@ def test_a_run_of_a_queue_too_many_is_refused_and_those_of_others_are_not(
     for queue in ("a", "b", "a"):
         narrow.submit(queue=queue)
 
-    refused(narrow, lambda: narrow.submit(queue="c", **fields), "2 queues have runs, which is the most")
+    refused(narrow, lambda: narrow.submit(queue="c", **fields), "there are 2, which is the maximum")
     narrow.submit(queue="b", **fields)
 
 
@@ -74,8 +74,8 @@ def test_sessions_are_bounded(narrow: World) -> None:
     for name in ("one", "two"):
         sessions.new(name, "claude")
 
-    refused(narrow, lambda: sessions.new("three", "claude"), "there are 2, those closed")
-    refused(narrow, lambda: sessions.new("three", "claude", fork="one"), "there are 2, those closed")
+    refused(narrow, lambda: sessions.new("three", "claude"), "there are 2, including those closed")
+    refused(narrow, lambda: sessions.new("three", "claude", fork="one"), "there are 2, including those closed")
 
 
 def test_schedules_are_bounded_and_one_of_them_can_still_be_changed(narrow: World) -> None:
@@ -85,7 +85,7 @@ def test_schedules_are_bounded_and_one_of_them_can_still_be_changed(narrow: Worl
     refused(
         narrow,
         lambda: narrow.schedules.add("three", ScheduleRule(every_ms=1000), SPEC),
-        "there are 2, which is the most",
+        "there are 2, which is the maximum",
     )
     narrow.schedules.add("two", ScheduleRule(every_ms=60_000), SPEC, replace=True)
     narrow.schedules.remove("one")
@@ -110,7 +110,7 @@ def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others
             for name in "abc":
                 make(name)
             world.submit(queue="a")
-            with pytest.raises(NotNow, match=f"this token has made 3 {kind} that are still there"):
+            with pytest.raises(NotNow, match=f"this token has created 3 {kind}"):
                 make("d")
         make("d")
         with use_token("a1b2c3d4e5f6"):

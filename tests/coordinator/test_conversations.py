@@ -249,7 +249,7 @@ def test_there_is_nothing_to_carry_of_a_conversation_that_was_not_bound(world: W
     alone(world)
     held = claim(lease(world))
 
-    with world.unchanged(), pytest.raises(WrongState, match="said nothing of its conversation yet"):
+    with world.unchanged(), pytest.raises(WrongState, match="has no conversation yet"):
         talk.carry(held, b"what was said")
 
 

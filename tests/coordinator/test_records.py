@@ -62,7 +62,7 @@ def test_a_run_is_told_with_all_that_is_known_of_it(world: World) -> None:
 
 def test_a_run_that_is_not_there_is_not_found_by_its_id(world: World) -> None:
     run = new_run_id()
-    with pytest.raises(NotFound, match=f"There is no run {run}; it may have been forgotten after its time."):
+    with pytest.raises(NotFound, match=f"There is no run {run}; it may have been deleted after its retention."):
         world.get(run)
 
 

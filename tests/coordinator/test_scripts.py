@@ -191,9 +191,8 @@ def test_a_refusal_is_a_sentence_with_the_subject_and_what_is_the_case() -> None
     for word, (kind, _) in errors.REFUSALS.items():
         refused = errors.refusal_error(f"{word} the detail", "run X")
         assert isinstance(refused, kind)
-        assert str(refused).startswith(
-            ("The run X", "There is no run X", "The dependents of the run X", "The lease of")
-        )
+        assert "run X" in str(refused)
+        assert str(refused).startswith(("The ", "There is no ", "This attempt of "))
         assert str(refused).endswith(".")
 
 

@@ -290,7 +290,7 @@ def test_a_certificate_that_is_not_known_is_not_talked_to(
     ("connect", "more", "sentence"),
     [
         ("agentq.example", (), "--connect takes the address of a coordinator, such as https://agentq.example"),
-        ("http://agentq.example", (), "would be talked to unencrypted, token and all: write https://"),
+        ("http://agentq.example", (), "would get the token unencrypted: use https://"),
         ("https://me:secret@agentq.example", (), "a token is for AGENTQ_WORKER_TOKEN or --token-file"),
         ("https://agentq.example", ("--rq", "default"), "--rq needs Redis itself"),
         ("https://agentq.example", ("--token-file", "/nowhere/token"), "The token in /nowhere/token cannot be read"),

@@ -69,7 +69,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("corner_shop:getenv", "no function of the modules of yours"),
         ("corner_shop:os.getenv", "leads into the module os"),
         ("corner_shop:subprocess", "leads into the module subprocess"),
-        ("corner_shop:price.__globals__.get", "machinery"),
+        ("corner_shop:price.__globals__.get", "internal"),
         ("corner_shop:Order.mro", "no function of the modules of yours|is not a task"),
         ("support.functions:added", "is not a task"),
         ("agentq.worker.rq.job:perform", "is not a task"),

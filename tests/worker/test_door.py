@@ -194,7 +194,7 @@ def test_an_attempt_that_was_superseded_has_no_children_and_ends_none(lodge: Cal
         lodge.world.queue.release(lodge.claim)
         for answer in (await lodge.child(), await lodge.ask(verb="cancel", run=child)):
             assert (answer["ok"], answer["code"]) == (False, 5)
-            assert "has gone on without it" in answer["error"]
+            assert "was superseded" in answer["error"]
         assert lodge.world.records.get(child).state == "pending"
 
     lodge(test)
@@ -218,7 +218,7 @@ def test_there_is_an_end_to_children_and_to_generations(
             as_=last, token=entry["AGENTQ_TOKEN"], verb="submit", spec={"kind": "command", "argv": ["true"]}
         )
         assert answer["code"] == 75
-        assert "generations above" in answer["error"]
+        assert "generations of agents" in answer["error"]
 
     lodge(test)
 
@@ -231,7 +231,7 @@ def test_no_other_token_opens(lodge: Callable[..., None]) -> None:
         answers = [await lodge.ask(token=each, verb="show", run=lodge.run) for each in wrong]
         answers.append(await lodge.ask(as_=lodge.world.submit(), verb="show", run=lodge.run))
         assert {(answer["code"], answer["error"]) for answer in answers} == {
-            (4, "This token opens nothing here: it is not that of a run that this worker has now.")
+            (4, "This token is invalid: it belongs to no run that this worker holds now.")
         }
         assert token not in str(vars(lodge.door)), "only its hash is kept"
 

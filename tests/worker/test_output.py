@@ -311,7 +311,7 @@ def test_a_run_goes_on_without_its_file_and_a_note_says_so(folder: Path) -> None
 
         assert pipes.heard.text().startswith("one\n1\n")
         assert pipes.heard.text().endswith("100000\ntwo\n")
-        assert pipes.heard.text("note").count("is not whole: Not a directory") == 1
+        assert pipes.heard.text("note").count("is incomplete: Not a directory") == 1
 
     asyncio.run(main())
 

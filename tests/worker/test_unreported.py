@@ -60,7 +60,7 @@ def test_every_kind_of_end_is_kept_and_reported(world: World, tmp_path: Path, sa
     assert outcome is not None
     assert outcome.result == {"answer": 42}
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert said == ["reported how 4 runs ended that the worker w1 could not report."]
+    assert said == ["reported how 4 runs of the worker w1 ended."]
 
 
 def test_an_end_of_a_run_that_has_gone_on_meanwhile_does_not_count(
@@ -73,7 +73,7 @@ def test_an_end_of_a_run_that_has_gone_on_meanwhile_does_not_count(
     report(tmp_path, world, said)
 
     assert world.state(claim.id) == "pending"
-    assert said == ["1 run of the worker w1 has gone on without what that could not report."]
+    assert said == ["1 run of the worker w1 has continued without its unsent report."]
 
 
 def test_what_the_server_does_not_know_and_what_cannot_be_read_hold_up_nothing(

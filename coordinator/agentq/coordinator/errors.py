@@ -1,28 +1,28 @@
-"""Everything that can go wrong, by what the caller can do about it.
+"""The exceptions of agentq, by what the caller can do about each.
 
     AgentqError
-    ├── Invalid              mend the input                                exit 2
+    ├── Invalid              correct the input                             exit 2
     ├── NotFound             check the id                                  exit 2
-    ├── Damaged              what is stored cannot be read: an operator mends it  exit 1
-    ├── Undurable            it was done, but perhaps not yet on disk      exit 1
+    ├── Damaged              a stored record is unreadable: an operator repairs it  exit 1
+    ├── Undurable            done, but perhaps not yet on disk             exit 1
     ├── Unreachable          the server cannot be reached: try again       exit 3
     ├── NotAllowed           the server refuses this user                  exit 4
-    │   └── LoginFailed        it does not accept the user and password
+    │   └── LoginFailed        the server rejects the user and password
     ├── Refused              the present state forbids it                  exit 5
     │   ├── WrongState         the run is in another state
     │   ├── Fenced             this attempt was superseded: stop its processes, write nothing
-    │   ├── Stopping           the run is to be cancelled: do not start it, confirm the stop
-    │   ├── Duplicate          something live has that id or dedupe key
+    │   ├── Stopping           a stop was ordered: do not start the run, confirm the stop
+    │   ├── Duplicate          a live record has that id or key
     │   ├── Evicted            this worker was declared lost, or never registered: register again
-    │   ├── Draining           this worker no longer takes runs
-    │   ├── Stale              it was changed since it was looked at: look again
+    │   ├── Draining           this worker takes no more runs
+    │   ├── Stale              the record changed since it was read: read it again
     │   └── Incompatible       the data belong to another version of agentq
     ├── TryLater             the server is full, loading or busy: nothing changed   exit 75
-    │   └── NotNow             what is asked about takes it another time
-    └── WaitTimedOut         what was waited for has not happened          exit 124
+    │   └── NotNow             the present state refuses it and will change
+    └── WaitTimedOut         the wait ended before its condition was met   exit 124
 
-Scripts answer in words; `refusal` is the one place where a word becomes an exception. The first line of a class's
-docstring is its message when none is given.
+Scripts reply with words; `refusal_error` is the one place that maps a word to an exception. The first line of a
+class's docstring is its default message.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from contextlib import contextmanager
 
 
 class AgentqError(Exception):
-    """Something went wrong in agentq."""
+    """An agentq call failed."""
 
     exit_code = 1
     by_place = False
-    """Whether its message begins with a file and a line, as programs that jump there want it."""
+    """Whether the message begins with `file:line`, which editors can open."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
@@ -49,18 +49,18 @@ class Invalid(AgentqError):
 
 
 class NotFound(AgentqError):
-    """Not found."""
+    """The record does not exist."""
 
     exit_code = 2
 
 
 class Damaged(AgentqError):
-    """What is stored cannot be read."""
+    """A stored record cannot be read."""
 
 
 @contextmanager
 def reading_record(what: str) -> Iterator[None]:
-    """What is read within was stored by scripts: where it has another form, somebody else has written it."""
+    """Turn any error of parsing a stored record into `Damaged`: only a foreign write can make it unreadable."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -74,30 +74,30 @@ class Unreachable(AgentqError):
 
 
 def has_untrusted_certificate(fault: BaseException | None) -> bool:
-    """Whether a server was not talked to because of its certificate: to wait for it would not help."""
+    """Whether the connection failed because of the server's certificate, so that a retry would not help."""
     while fault is not None and type(fault).__name__ != "SSLCertVerificationError":
         fault = fault.__cause__ or fault.__context__
     return fault is not None
 
 
 class NotAllowed(AgentqError):
-    """The server does not allow this user to do that."""
+    """The server does not permit this user to do that."""
 
     exit_code = 4
 
 
 class LoginFailed(NotAllowed):
-    """The server does not accept the user and password."""
+    """The server rejects the user and password."""
 
 
 class Refused(AgentqError):
-    """The present state forbids it."""
+    """The present state does not permit it."""
 
     exit_code = 5
 
 
 class WrongState(Refused):
-    """The run is in a state that this verb does not take."""
+    """The verb does not apply to the state of the run."""
 
 
 class Fenced(Refused):
@@ -109,7 +109,7 @@ class Stopping(Refused):
 
 
 class Duplicate(Refused):
-    """Something live has that id or dedupe key already."""
+    """A live record has that id or dedupe key already."""
 
 
 class Evicted(Refused):
@@ -121,11 +121,11 @@ class Draining(Refused):
 
 
 class Stale(Refused):
-    """It was changed meanwhile; look at it again."""
+    """The record changed meanwhile; read it again."""
 
 
 class Undurable(AgentqError):
-    """It was done, but the server cannot promise that it is on disk."""
+    """It was done, but the server cannot confirm that it is on disk."""
 
 
 class Incompatible(Refused):
@@ -133,130 +133,141 @@ class Incompatible(Refused):
 
 
 class TryLater(AgentqError):
-    """The server takes no new work at the moment; nothing was changed."""
+    """The server accepts no new work at the moment; nothing was changed."""
 
     exit_code = 75
 
 
 class NotNow(TryLater):
-    """It is refused as things stand, which pass; nothing was changed."""
+    """The present state refuses it; try again later. Nothing was changed."""
 
 
 class WaitTimedOut(AgentqError):
-    """What was waited for has not happened in time."""
+    """The wait timed out."""
 
     exit_code = 124
 
 
 REFUSALS: dict[str, tuple[type[AgentqError], str]] = {
-    "not_found": (NotFound, "There is no {subject}; it may have been forgotten after its time."),
-    "wrong_state": (WrongState, "The {subject} is {detail}, where this verb does nothing."),
-    "fenced": (Fenced, "The {subject} has gone on without this attempt; stop its processes and write nothing more."),
-    "stopping": (Stopping, "The {subject} is to be cancelled; do not start it, confirm the stop instead."),
-    "id_taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
+    "not_found": (NotFound, "There is no {subject}; it may have been deleted after its retention."),
+    "wrong_state": (WrongState, "The {subject} is {detail}; this verb does not apply to that state."),
+    "fenced": (Fenced, "This attempt of the {subject} was superseded; stop its processes and write nothing more."),
+    "stopping": (Stopping, "The {subject} is being cancelled; do not start it, confirm the stop instead."),
+    "id_taken": (Duplicate, "The {subject} exists already, with another spec; use a new id."),
     "duplicate": (Duplicate, "The {subject} is refused: {detail} has its id or key."),
-    "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
-    "parent_ended": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
-    "parent_fenced": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
-    "not_permitted": (NotAllowed, "The {subject} may do no more than the run whose child it is to be: {detail}."),
+    "no_dependency": (NotFound, "The {subject} depends on {detail}, which does not exist."),
+    "parent_ended": (WrongState, "The parent of the {subject}, {detail}, does not exist or has ended."),
+    "parent_fenced": (Fenced, "This attempt of {detail} was superseded; it may not touch the {subject}."),
+    "not_permitted": (NotAllowed, "The {subject} may not exceed the permissions of its parent: {detail}."),
     "queue_not_readable": (
         NotAllowed,
         "The {subject} is in the queue {detail}, which the token of this run may not read.",
     ),
     "too_deep": (
         NotNow,
-        "The {subject} is refused: there are {detail} generations above it already, which is the most.",
+        "The {subject} is refused: it would be nested deeper than {detail} generations of agents.",
     ),
-    "not_its_child": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
+    "not_its_child": (NotAllowed, "The {subject} is not a child of {detail}; a run may cancel only its own children."),
     "too_many_children": (
         NotNow,
-        "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",
+        "The parent of the {subject}, {detail}, has the maximum number of children; wait until some have ended.",
     ),
     "exceeds_burst": (
         Invalid,
-        "The {subject} asks for more units at once than there ever are of the limit {detail}; ask for fewer, or let an "
-        "operator raise the burst.",
+        "The {subject} needs more units at once than the burst of the limit {detail}; ask for fewer, or raise the "
+        "burst.",
     ),
     "no_session": (
         NotFound,
-        "The {subject} is to be a turn of the session {detail}, which does not exist; begin it with "
-        "`agentq session new`.",
+        "The {subject} is a turn of the session {detail}, which does not exist; create it with `agentq session new`.",
     ),
     "closed_session": (
         WrongState,
-        "The {subject} is to be a turn of the session {detail}, which is closed; begin another, or go on from where it "
-        "is with `agentq session fork`.",
+        "The {subject} is a turn of the session {detail}, which is closed; create another, or continue its "
+        "conversation with `agentq session fork`.",
     ),
-    "wrong_agent": (Invalid, "The {subject} is for another agent than the session {detail}."),
-    "name_taken": (Duplicate, "The {subject} exists already, and is {detail}; give the new one another name."),
-    "too_many_webhooks": (Refused, "The {subject} is refused: there are {detail} already; remove one first."),
-    "too_many_redeliveries": (NotNow, "The {subject} has {detail} messages to be delivered again already."),
+    "wrong_agent": (Invalid, "The {subject} names another agent than the session {detail}."),
+    "name_taken": (Duplicate, "The {subject} exists already, and is {detail}; choose another name."),
+    "too_many_webhooks": (
+        Refused,
+        "The {subject} is refused: there are {detail}, which is the maximum; remove one first.",
+    ),
+    "too_many_redeliveries": (
+        NotNow,
+        "The {subject} has {detail} redeliveries queued, which is the maximum; wait for some.",
+    ),
     "no_conversation": (
         WrongState,
-        "The {subject} has said nothing of its conversation yet, so there is none to carry.",
+        "The {subject} has no conversation yet, so there is no transcript to save.",
     ),
-    "too_many_signals": (NotNow, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
+    "too_many_signals": (
+        NotNow,
+        "The {subject} has {detail} signals that it has not received yet, which is the maximum.",
+    ),
     "cycle": (
         Invalid,
-        "The {subject} cannot wait for {detail}, which was submitted after it and waits itself: the two could wait for "
-        "each other for ever.",
+        "The {subject} cannot depend on {detail}, which was submitted later and is blocked itself: that could be a "
+        "dependency cycle.",
     ),
-    "evicted": (Evicted, "The {subject} is not registered any more; stop its runs and register again."),
+    "evicted": (Evicted, "The {subject} is no longer registered; stop its runs and register again."),
     "draining": (Draining, "The {subject} is draining and takes no more runs."),
-    "lease_expired": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),
+    "lease_expired": (Evicted, "The lease of the {subject} has expired; send a heartbeat first."),
     "evicts_keys": (
         Incompatible,
-        "The {subject} throws keys away when its memory is full ({detail}), and runs with them; set maxmemory-policy "
+        "The {subject} evicts keys when its memory is full ({detail}), which loses runs; set maxmemory-policy "
         "noeviction.",
     ),
-    "intake_closed": (NotNow, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
+    "intake_closed": (NotNow, "The {subject} is refused: the intake of the queue {detail} is closed."),
     "too_many_queues": (
         NotNow,
-        "The {subject} would be the first of its queue, and {detail} queues have runs, which is the most "
-        "(AGENTQ_QUEUES_MAX); a queue is forgotten some time after its last run.",
+        "The {subject} needs a new queue, and there are {detail}, which is the maximum (AGENTQ_QUEUES_MAX); a queue is "
+        "deleted some time after its last run.",
     ),
     "too_many_sessions": (
         NotNow,
-        "The {subject} is refused: there are {detail}, those closed in the last week among them, which is the most "
+        "The {subject} is refused: there are {detail}, including those closed in the last week, which is the maximum "
         "(AGENTQ_SESSIONS_MAX).",
     ),
     "too_many_schedules": (
         Refused,
-        "The {subject} is refused: there are {detail}, which is the most (AGENTQ_SCHEDULES_MAX).",
+        "The {subject} is refused: there are {detail}, which is the maximum (AGENTQ_SCHEDULES_MAX).",
     ),
     "too_many_for_token": (
         NotNow,
-        "The {subject} is refused: this token has made {detail} that are still there, which is half of all that "
-        "there may be (AGENTQ_QUEUES_MAX, AGENTQ_SESSIONS_MAX, AGENTQ_SCHEDULES_MAX), and so the most for one token.",
+        "The {subject} is refused: this token has created {detail}, and one token may have half of the maximum "
+        "(AGENTQ_QUEUES_MAX, AGENTQ_SESSIONS_MAX, AGENTQ_SCHEDULES_MAX).",
     ),
-    "too_many_blueprints": (Invalid, "The {subject} takes no more: {detail} is the most."),
-    "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),
-    "releasing_runs": (NotNow, "The {subject} still has runs of an earlier life to give back; call again."),
+    "too_many_blueprints": (Invalid, "The {subject} is full: {detail} is the maximum."),
+    "stale": (Stale, "The {subject} changed meanwhile; read it again."),
+    "releasing_runs": (NotNow, "The {subject} still has runs of an earlier registration to release; call again."),
     "ended_recently": (
         NotNow,
-        "The {subject} ended less than a minute ago; what its submit may yet ask for is kept so long.",
+        "The {subject} ended less than a minute ago; it is kept so long for a repeated submit.",
     ),
-    "plan_not_ended": (WrongState, "The {subject} is a task of the plan {detail}, and is kept until that has ended."),
-    "no_plan": (NotFound, "The {subject} is to be a task of the plan {detail}, which does not exist."),
+    "plan_not_ended": (
+        WrongState,
+        "The {subject} is a task of the plan {detail}, and is kept until that plan has ended.",
+    ),
+    "no_plan": (NotFound, "The {subject} is a task of the plan {detail}, which does not exist."),
     "closed_plan": (
         WrongState,
-        "The {subject} is refused: the plan {detail} was stopped and takes no more tasks; `agentq plan retry` lets it "
-        "go on.",
+        "The {subject} is refused: the plan {detail} was stopped and takes no more tasks; continue it with "
+        "`agentq plan retry`.",
     ),
-    "no_tasks": (WrongState, "The {subject} has no tasks yet, and stays open."),
+    "no_tasks": (WrongState, "The {subject} has no tasks yet and stays open."),
     "plan_stopping": (
         NotNow,
-        "The {subject} has to wait: the plan {detail} is being stopped; try again when its last task has ended.",
+        "The {subject} is refused: the plan {detail} is being stopped; try again when its last task has ended.",
     ),
     "notifying_dependents": (
         NotNow,
-        "The dependents of the {subject} are still being told how it ended; try again in a moment.",
+        "The dependents of the {subject} are still being notified of its end; try again in a moment.",
     ),
 }
 
 
 def refusal_error(reply: str, subject: str) -> AgentqError | None:
-    """The exception that a script's word stands for; None for one that is no refusal."""
+    """The exception for the reply of a script; None if the reply is not a refusal."""
     word, _, detail = reply.partition(" ")
     if word not in REFUSALS:
         return None
@@ -265,6 +276,6 @@ def refusal_error(reply: str, subject: str) -> AgentqError | None:
 
 
 def quote_input(value: object) -> str:
-    """What was given, as far as it fits into a sentence."""
+    """The value as it is shown in an error sentence, at most 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

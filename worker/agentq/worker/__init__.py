@@ -1,1 +1,1 @@
-"""One machine's share of the work."""
+"""The worker: claims runs, executes them on this machine and reports the outcomes."""

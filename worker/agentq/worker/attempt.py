@@ -1,12 +1,12 @@
-"""One try at a run, from its claim to its last word. Its tasks:
+"""Executes one claimed run. Its tasks:
 
-1. Start the processes, or say in one sentence why they cannot start.
-2. Watch them: output, progress, the wall clock, silence, and orders to stop.
-3. End the whole tree, whatever it was that ended the attempt, and see that nothing is left.
-4. Say how it ended, or that it wants to wait. An attempt that was superseded says nothing.
+1. Start the processes, or fail with class `spawn` and one sentence.
+2. Watch output, progress, wall clock timeout, silence timeout and stop orders.
+3. Kill the whole process tree, however the attempt ended.
+4. Report the outcome, or park the run. A fenced attempt reports nothing.
 
-`attempt.py` decides; `run_process.py`, `output_pipes.py` and `result_channel.py` obey. This is the attempt of a
-command, and what every other process of a run has in common with it; an agent's is in `agents/attempt.py`.
+`attempt.py` decides; `run_process.py`, `output_pipes.py` and `result_channel.py` obey. This class executes commands and
+holds what all kinds of process runs share; `agents/agent_attempt.py` executes agents.
 """
 
 # Over 400 lines: the whole life of an attempt, which an agent's attempt changes step by step.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from agentq.worker.workspace.delivery import WorkDelivery
 
 OUTPUT_DRAIN_MS = 2_000
-"""How long the last output may take to arrive once no process is left."""
+"""How long to wait for the last output once no process is left."""
 RETRY_MS = 1_000
 PROGRESS_CHARACTERS = 200
 
@@ -62,13 +62,13 @@ class RunAttempt:
         self.spec = spec
         self.stopped = asyncio.Event()
         self.merge_signal = asyncio.Event()
-        """It may be its turn to merge."""
+        """Set when it may be this run's turn to merge."""
         self.delivery: WorkDelivery | None = None
-        """What becomes of its work, if it has a workspace."""
+        """Delivers the work, if the run has a workspace."""
         self.context = context
         self._kill_now = asyncio.Event()
         self._limits_changed = asyncio.Event()
-        """Something has changed that its limits depend on."""
+        """Set when something changed that the limits depend on."""
         self._interrupted = True
         """Whether the process was ended before it ended by itself."""
         self._stop: AttemptStop | None = None
@@ -78,12 +78,12 @@ class RunAttempt:
         self._secrets: SecretValues | None = None
         self._resumes = False
         self._wait: RunWait | None = None
-        """What it wants to wait for, if it ends well."""
+        """What the run wants to wait for, if the attempt ends well."""
 
     def stop(self, why: AttemptStop, reason: str = "", *, within_ms: int | None = None) -> None:
-        """End it. The first word counts, except that a superseded attempt has nothing more to say.
+        """Stop the attempt. The first reason counts, except that FENCED replaces any other.
 
-        Its processes have the grace that the run asks for, or `within_ms` where that is less; superseded ones none.
+        The processes get the run's stop grace, or `within_ms` if that is less; those of a fenced attempt get none.
         """
         if self._stop is None or why is AttemptStop.FENCED:
             self._stop, self._reason = why, reason
@@ -96,13 +96,13 @@ class RunAttempt:
             asyncio.get_running_loop().call_later(within_ms / 1000, self._kill_now.set)
 
     def drain(self) -> None:
-        """Its worker drains: its process gets the signal that the run asks for, and can save what it has."""
+        """The worker drains: send the run's `on_drain` signal to its process, so that it can save its work."""
         self._draining = True
         if self.spec.on_drain is not None and self._process is not None:
             self._process.send_signal(Signals[self.spec.on_drain])
 
     def on_refused(self, refusal: AgentqError) -> None:
-        """The server did not take `start`: the run is to be cancelled, or was given to somebody else."""
+        """The server refused `start`: the run is to be cancelled, or another attempt has it."""
         if isinstance(refusal, Stopping):
             self.stop(AttemptStop.CANCELLED, "cancelled on request")
         else:
@@ -113,12 +113,12 @@ class RunAttempt:
         return self._stop is AttemptStop.FENCED
 
     async def run(self) -> None:
-        """Execute, and say how it ended."""
+        """Execute the run and report the outcome."""
         await self._end_earlier_attempts()
         resumption = await self._receive_resumption()
         try:
             self.check_not_stopped()
-            # Before its worktree is made: a run that is only claimed for long is taken from its worker.
+            # Before the worktree is made: a run that stays `claimed` for too long is taken from its worker.
             self.context.send_report(AttemptReport("start", self.claim))
             outcome = await self._execute_with_workspace(resumption)
         except NotStarted as undone:
@@ -130,7 +130,7 @@ class RunAttempt:
             await self.delivery.close(outcome)
 
     async def _execute_with_workspace(self, resumption: Resumption | None) -> Outcome:
-        """Execute; in a workspace, what comes before and after that, too."""
+        """Execute; with a workspace, prepare it before and deliver the work after."""
         self._resumes = resumption is not None
         if self.spec.workspace is None:
             return await self._execute_in(lambda spec: spec, resumption)
@@ -140,7 +140,7 @@ class RunAttempt:
         return await self.delivery.run(lambda placed: self._execute_in(placed, resumption))
 
     async def _execute_in(self, place_spec: Callable[[RunSpec], RunSpec], resumption: Resumption | None) -> Outcome:
-        """With what the runs before it gave, and where it is to work."""
+        """Fill in the outcomes of earlier tasks, place the spec in its worktree, and execute it."""
         spec = self.spec
         if spec.inputs or spec.context != "none":
             from agentq.worker.task_inputs import TaskInputs
@@ -153,23 +153,23 @@ class RunAttempt:
         return await self._execute(resumption)
 
     def check_not_stopped(self) -> None:
-        """Unless it was stopped meanwhile: nothing is begun for nobody."""
+        """Raise `NotStarted` if the attempt was stopped meanwhile."""
         if self._stop is not None:
             raise NotStarted(Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None))
 
     async def _end_earlier_attempts(self) -> None:
-        """What an earlier attempt left on this host, its worker killed, ends before this one begins."""
+        """End what an earlier attempt left on this host when its worker was killed."""
         if self.claim.fence.partition("-")[0] != "1":
             await end_dead_trees(f"{self.context.environment.namespace}/{self.claim.id}", cgroups=self.context.cgroups)
 
     async def _receive_resumption(self) -> Resumption | None:
-        """What it resumes with, if it is not the first attempt."""
+        """What the run resumes with; None for the first attempt."""
         if self.claim.fence.partition("-")[0] == "1":
             return None
         return await self.ask_until_stopped(partial(self.context.queue.receive, self.claim))
 
     async def ask_server(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask the server until it answers; what is not decided when the attempt is stopped never is."""
+        """Ask the server until it answers. Raises `NotStarted` if the attempt is stopped before."""
         answers: list[Answer] = []
         await self.ask_until_stopped(lambda: answers.append(ask()))
         self.check_not_stopped()
@@ -187,35 +187,35 @@ class RunAttempt:
         return None
 
     async def _pause(self) -> None:
-        """Wait a moment before the next try, unless it is stopped."""
+        """Wait before the next retry, unless the attempt is stopped."""
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.stopped.wait(), random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
 
-    # ---- what its workspace asks
+    # ---- called by the workspace
 
     @property
     def continues_earlier(self) -> bool:
-        """Whether it goes on with what an earlier attempt has left: a command only where it had waited."""
+        """Whether it continues what an earlier attempt left: a command only after a wait."""
         return self._resumes
 
     def delivers(self, outcome: Outcome) -> bool:
-        """Whether the work is done, and is to be brought in."""
+        """Whether the work is done and is to be delivered."""
         stopped = self._stop in (AttemptStop.FENCED, AttemptStop.CANCELLED) or (
             self._stop is not None and self._interrupted
         )
         return outcome.class_ in COMPLETING_CLASSES and self._wait is None and not stopped
 
     def expects_changes(self, outcome: Outcome) -> bool:  # noqa: ARG002
-        """Whether it has failed if there are none."""
+        """Whether the run fails if it changed nothing."""
         return False
 
     @property
     def continues_later(self) -> bool:
-        """Whether it was handed back, or waits: another attempt goes on in its worktree."""
+        """Whether it was handed back or waits: another attempt continues in its worktree."""
         return self._wait is not None or (self._stop is AttemptStop.RELEASED and self._interrupted)
 
     def interrupt(self) -> Outcome:
-        """It was stopped before its work was in."""
+        """The outcome of an attempt that is stopped before its work is merged."""
         self._interrupted = True
         return Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
 
@@ -223,11 +223,11 @@ class RunAttempt:
         self.context.log_upload.log(self.claim, chunks)
 
     def note(self, sentence: str) -> None:
-        """Say something of our own in the log."""
+        """Add a sentence of agentq's own to the log."""
         self.log([LogChunk("note", f"{sanitize_text(sentence)}\n")])
 
     def progress(self, sentence: str) -> None:
-        """Say what it does now."""
+        """Report what the attempt does now."""
         self.context.log_upload.progress(self.claim, {"note": sanitize_text(sentence)[:PROGRESS_CHARACTERS]})
 
     # ---- how it ended
@@ -237,7 +237,7 @@ class RunAttempt:
         if self._stop is AttemptStop.FENCED:
             return
         if self._stop is AttemptStop.RELEASED and self._interrupted:
-            # Whatever its exit code: many programs exit with 0 when they are told to end, their work not done.
+            # Whatever the exit code: many programs exit with 0 on SIGTERM with their work unfinished.
             send(AttemptReport("release", claim, reason=self._reason))
         elif outcome.class_ is OutcomeClass.OK and self._wait is not None:
             send(AttemptReport("park", claim, wait=self._wait))
@@ -283,11 +283,11 @@ class RunAttempt:
         exit_ = await ended
         await output.drain(OUTPUT_DRAIN_MS)
         if leaked:
-            output.note(f"killed what had left the run's group: {leaked} process{'es' if leaked > 1 else ''}")
+            output.note(f"killed {leaked} process{'es' if leaked > 1 else ''} that had left the run's process group")
         return await self._build_outcome(late, exit_, output, channel)
 
     async def _end(self, process: RunProcess, grace_ms: int) -> int:
-        """End its processes; the grace is over when there is a reason to hurry."""
+        """End its processes. The grace is cut short when the attempt has to end at once."""
         ending = asyncio.ensure_future(process.end(grace_ms))
         hurried = asyncio.ensure_future(self._kill_now.wait())
         await asyncio.wait({ending, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -300,7 +300,7 @@ class RunAttempt:
         return await process.end(0)
 
     async def _wait_for_end(self, ended: asyncio.Future[ProcessExit], output: OutputPipes) -> OutcomeClass | None:
-        """Wait until the process ends, somebody stops it, or it takes too long; says which limit it broke, if any."""
+        """Wait until the process ends, is stopped, or breaks a limit; returns the broken limit, if any."""
         started_ms = monotonic_ms()
         stopped, changed = (
             asyncio.ensure_future(self.stopped.wait()),
@@ -344,7 +344,7 @@ class RunAttempt:
         return Outcome.model_validate({"class": kind, "error": error, "result": self._redact(result.value), **fields})
 
     def _outcome_fields(self, exit_: ProcessExit, output: OutputPipes) -> dict[str, Any]:
-        """What is told of any end."""
+        """The fields that every outcome has."""
         return {
             "exit_code": exit_.code,
             "signal": exit_.signal,
@@ -360,11 +360,11 @@ class RunAttempt:
         self.context.log_upload.progress(self.claim, self._redact(progress))
 
     def _redact(self, value: Any) -> Any:
-        """What it tells in other ways than by its output."""
+        """Replace secrets in values that do not come through the output."""
         return value if self._secrets is None else Redactor(self._secrets).value(value)
 
     def _needed_cgroups(self) -> Cgroups | None:
-        """A group of its own for a run whose memory is bounded; the others are found without, at half the price."""
+        """A cgroup only for a run with a memory limit: without one, starting a process costs half as much."""
         caps = self.spec.caps
         return self.context.cgroups if caps is not None and caps.memory_bytes is not None else None
 
@@ -382,7 +382,7 @@ class RunAttempt:
         return Path(self.spec.cwd) if self.spec.cwd else Path.home()
 
     async def _build_launch(self, channel: ResultChannel, resumption: Resumption | None) -> ProcessLaunch:  # noqa: ARG002
-        """All that has to be there before its process begins."""
+        """Prepare everything that the process needs to start."""
         spec = self.spec
         if spec.kind != "command":
             refusal = f"this worker does not execute runs of kind {spec.kind!r}"

@@ -1,4 +1,4 @@
-"""What an attempt needs of its worker."""
+"""The services of the worker that an attempt uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentq.worker.workspace.workspaces import WorkerWorkspaces
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """See above."""
+    """Everything that an attempt gets from its worker."""
 
     environment: RunEnvironment
     cgroups: Cgroups | None
@@ -28,9 +28,9 @@ class AttemptContext:
     send_report: Callable[[AttemptReport], None]
     log_upload: LogUpload
     agent_socket: AgentSocket
-    """Where agents may use agentq for their runs."""
+    """The socket on which agents use agentq for their runs."""
     queue: RunVerbs
-    """What the server is asked; in a thread, as it may be slow or away."""
+    """Calls to the server. Made in a thread, because the server may be slow or away."""
     workspaces: WorkerWorkspaces
     profiles: Callable[[], ProfileRegistry]
-    """Of the agents that are here."""
+    """Returns the profiles of the agents installed here."""

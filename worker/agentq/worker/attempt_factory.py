@@ -1,4 +1,4 @@
-"""Which kind of attempt a claim becomes."""
+"""Creates the attempt that executes a claim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentq.worker.attempt import AttemptContext, RunAttempt
 
 
 def create_attempt(claim: Claim, context: AttemptContext, agents: AgentContext) -> RunAttempt:
-    """What executes it; raises where it cannot be read."""
+    """The attempt for the claim's kind of run; raises if the spec cannot be parsed."""
     spec = parse_spec(claim.spec, claim.lane)
     if spec.kind == "agent":
         from agentq.worker.agents.agent_attempt import AgentAttempt  # which most workers never need

@@ -1,4 +1,4 @@
-"""How an attempt ends before its process does: it is stopped from outside, or its process never starts."""
+"""Reasons why an attempt ends before its process does: a stop from outside, or a process that never starts."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Claiming: a thread with the worker's one blocking connection. Its tasks:
+"""Claims runs: a thread with the worker's one blocking connection. Its tasks:
 
-1. With free slots, claim; if nothing is there, block on the lanes and the inbox until something comes in, which the
-   server then claims for us at once.
-2. Without free slots, block on the inbox alone, so that an order is heard at once; a slot that becomes free ends that.
-3. After any fault of a read, adopt what was delivered into the broken connection before blocking again.
-4. Once in a while claim all the same, in case a wake-up was lost.
-5. Function runs take no slots: as many are claimed as their engine has room for, while it leaves that to this thread.
+1. With free slots, claim. If there is nothing, block on the lanes and the inbox; the server claims the next run for
+   this worker at once.
+2. Without free slots, block on the inbox alone, so that orders arrive at once. A slot that becomes free ends the block.
+3. After a failed read, adopt what was delivered into the broken connection before blocking again.
+4. Claim every 30 s even without a wake-up, in case one was lost.
+5. Function runs take no slots: claim as many as the engine has room for, while the engine does not claim itself.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ RETRY_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ClaimListener:
-    """Who hears of what came in; called in the claiming thread."""
+    """Callbacks of the claim loop; called in the claiming thread."""
 
     on_claim: Callable[[Claim], None]
     on_order: Callable[[], None]
-    """Something is in the inbox: the next heartbeat reads it."""
+    """Something is in the inbox; the next heartbeat reads it."""
     on_idle: Callable[[], None]
     """There was nothing to claim."""
     on_failure: Callable[[AgentqError], None]
     on_surplus: Callable[[Claim], None] = lambda _: None
-    """This one is more than may be taken in all, where there is a limit: it is to be handed back."""
+    """This run exceeds max_runs and is to be handed back."""
 
 
 class FunctionIntake(Protocol):
-    """Who takes function runs."""
+    """Takes function runs; the function engine is one."""
 
     def room_here(self) -> int:
-        """How many would find a place, and are not claimed elsewhere."""
+        """How many function runs this thread should claim."""
 
     def claims_itself(self) -> bool:
-        """Whether they are claimed elsewhere at the moment: then we do not know whether there are any."""
+        """Whether the engine claims at the moment. Then this thread does not know whether any are left."""
 
     def take(self, claims: Sequence[Claim], requested: int | None = None) -> None:
-        """These were claimed, when so many were asked for."""
+        """These runs were claimed when `requested` were asked for."""
 
     def on_claiming_done(self) -> None:
         """There is nothing more to claim now."""
 
 
 class NoFunctionIntake:
-    """Nobody does."""
+    """A worker that executes no function runs."""
 
     def room_here(self) -> int:
         return 0
@@ -75,7 +75,7 @@ class NoFunctionIntake:
         raise AssertionError(f"{len(claims)} function runs were claimed, and none of {requested} was wanted")
 
     def on_claiming_done(self) -> None:
-        """Nothing has to be done about that."""
+        """Does nothing."""
 
 
 class ClaimLoop:
@@ -87,7 +87,7 @@ class ClaimLoop:
         self.lease = lease
         self.functions = functions or NoFunctionIntake()
         self._blocks_on_functions = False
-        """Whether the block that goes on, or comes next, is on the lanes of functions too."""
+        """Whether the current or next block covers the lanes of functions."""
         self.slots = slots
         self.listener = listener
         self._reader = lease.reader()
@@ -101,14 +101,14 @@ class ClaimLoop:
         slots.on_free(self._wake)
         slots.on_full(self._on_slots_full)
         self._blocks_on_runs = False
-        """Whether it is blocking on lanes of what takes a slot."""
+        """Whether it blocks on lanes whose runs take a slot."""
         self._thread = WorkerThread(self._run, "agentq-claims", listener.on_failure)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Take nothing more, and return when nothing more can come."""
+        """Stop claiming; returns when no more runs can arrive."""
         self._closed.set()
         self._pause.set()
         self._reader.unblock()
@@ -121,12 +121,12 @@ class ClaimLoop:
         self._wake()
 
     def functions_wanted(self) -> None:
-        """Function runs are wanted, from here."""
+        """The engine wants function runs from this thread."""
         if not self._blocks_on_functions:
             self._wake()
 
     def claim_again(self) -> None:
-        """Something is over: see whether there is more."""
+        """A run has ended: look for more."""
         self._wake()
 
     def _wake(self) -> None:
@@ -134,7 +134,7 @@ class ClaimLoop:
         self._reader.unblock()
 
     def _on_slots_full(self) -> None:
-        """A child has the slot that the block is for."""
+        """A child took the slot that the block is for."""
         if self._blocks_on_runs:
             self._reader.unblock()
 
@@ -145,7 +145,7 @@ class ClaimLoop:
             except Draining:
                 self._pause.wait()
             except Evicted:
-                # The heartbeat finds out too, and registers again; ask it to hurry, and try again after it.
+                # The heartbeat registers again: wake it, and retry after that.
                 self.listener.on_order()
                 self._back_off()
             except (Unreachable, TryLater):
@@ -161,14 +161,14 @@ class ClaimLoop:
 
     def _claim_or_block(self) -> None:
         if self._lanes_changed:
-            # What was delivered from a lane that is not served any more is in nobody's hands but ours.
+            # Entries delivered from a lane that is no longer served are pending for this worker alone.
             self._lanes_changed, self._adoption_due = False, True
             self.lease.forget_lanes()
         if self._adoption_due:
             self._adopt_pending()
         self._blocks_on_functions = True
         claimed_elsewhere, reserved, free, function_room = (
-            self.functions.claims_itself(),  # first: what is claimed elsewhere now may be ours to claim a moment later
+            self.functions.claims_itself(),  # first: the engine may stop claiming a moment later
             self.slots.reserved,
             self.slots.free(),
             self.functions.room_here(),
@@ -182,7 +182,7 @@ class ClaimLoop:
             elif function_room > 0 or not claimed_elsewhere:
                 self.listener.on_idle()
             if reserved:
-                # Whether something came for it or not: the functions have waited for this.
+                # End the reservation in any case: the functions have waited for it.
                 self.slots.end_reservation()
                 self.functions.on_claiming_done()
             if claims or reserved:
@@ -192,7 +192,7 @@ class ClaimLoop:
         if not self._closed.is_set():
             self._blocks_on_functions = function_room > 0
             if not self._blocks_on_functions and self.functions.room_here() > 0:
-                # Since a moment ago; whoever wanted to say so found us about to look anyway.
+                # The engine wanted calls a moment ago and did not wake this thread, which was not blocking.
                 self._claim_due = True
                 return
             self.functions.on_claiming_done()
@@ -208,7 +208,7 @@ class ClaimLoop:
         return claims
 
     def dispatch_run(self, claim: Claim) -> None:
-        """A run with a slot of its own was claimed, here or along with function runs."""
+        """Dispatch a run that takes a slot of its own, claimed here or along with function runs."""
         self.slots.take(claim)
         if self.slots.surplus():
             self.slots.uncount(1)
@@ -228,7 +228,7 @@ class ClaimLoop:
         self._dispatch(self.lease.adopt(partition, entries, free, function_room))
 
     def _partitions_to_block(self) -> tuple[Sequence[int], int]:
-        """The partitions to block on, and for how long: one after another where they are not all on one server."""
+        """The partitions to block on and for how long: in turn where they are on several servers."""
         partitions = self.lease.store.partitions()
         if len(partitions) == 1 or not self._reader.is_spread:
             return partitions, BLOCK_MS
@@ -240,11 +240,11 @@ class ClaimLoop:
         self._blocks_on_runs = free > 0
         if free > 0 >= self.slots.free():
             self._blocks_on_runs = False
-            return  # it was taken a moment ago
+            return  # the slot was taken a moment ago
         try:
             arrived = self.lease.watch(self._reader, free, function_room, block_ms, partitions)
         except NoGroup:
-            # A lane was closed, or its group destroyed: a claim makes good what is still needed.
+            # A lane was closed, or its group destroyed: a claim creates it again if it is still needed.
             self._claim_due = True
             self.listener.on_order()
             self._pause.wait(random.uniform(0, RETRY_MS / 10) / 1000)

@@ -1,12 +1,12 @@
-"""The heartbeat: a thread of its own, which nothing that runs do can hold up. Its tasks:
+"""Renews the worker's lease in a thread of its own, which no run can hold up. Its tasks:
 
-1. Renew the lease every `heartbeat_ms`, or at once when asked, naming everything in hand.
-2. Pass on what the answer says: orders, and runs that are no longer ours.
-3. Register again when the worker has changed, or was declared lost, and give up whatever the new registration does
+1. Renew the lease every `heartbeat_ms`, or at once when asked, naming every held claim.
+2. Pass on what the reply says: orders, and fenced runs.
+3. Register again when the worker has changed or was declared lost, and fence the claims that the new registration does
    not list.
-4. When the lease could not be renewed for so long that it may end elsewhere, give up everything in hand, once. The
-   margin is one heartbeat; the clock is monotonic. This is watched by a second thread, because a heartbeat that the
-   network swallows hangs for longer than that.
+4. When the lease may end elsewhere because it could not be renewed, stop everything, once. The margin is one heartbeat;
+   the clock is monotonic. A second thread watches this, because a heartbeat that the network swallows hangs for longer
+   than that.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ RETRY_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatListener:
-    """Who hears what the heartbeat learns; called in the heartbeat's thread."""
+    """Callbacks of the heartbeat; called in its threads."""
 
     on_order: Callable[[WorkerOrder], None]
     on_fenced: Callable[[Claim], None]
     on_registered: Callable[[], None]
-    """The server knows what the worker has become."""
+    """The server knows the changed worker."""
     on_lease_lost: Callable[[], None]
-    """The lease may have ended: stop everything, report what was stopped as given back."""
+    """The lease may have ended: stop everything and hand it back."""
     on_failure: Callable[[AgentqError], None]
     """The server refuses this worker for good."""
     on_answering: Callable[[AgentqError | None], None] = lambda _: None
-    """The server does not answer any more, and why; or, with None, it does again."""
+    """The server stopped answering, with the reason; None when it answers again."""
 
 
 class Heartbeat:
@@ -52,32 +52,32 @@ class Heartbeat:
         self._applied: dict[str, WorkerOrder] = {}
         self._delivered: set[str] = set()
         self.answering_since_ms: int | None = None
-        """Since when the server has answered without a break; None if it did not the last time."""
+        """Since when the server has answered without a break; None if the last call failed."""
         self._unanswered = False
         self._new_identity: WorkerIdentity | None = None
-        """What the worker is to be from the next registration on."""
+        """The identity to register with next, if it has changed."""
         self._lock = threading.Lock()
         self._due = threading.Event()
         self._stopped = threading.Event()
-        self._thread = WorkerThread(self._run, "agentq-pulse", listener.on_failure)
-        self._lease_watch = WorkerThread(self._watch_lease, "agentq-trust", listener.on_failure)
+        self._thread = WorkerThread(self._run, "agentq-heartbeat", listener.on_failure)
+        self._lease_watch = WorkerThread(self._watch_lease, "agentq-lease", listener.on_failure)
 
     def start(self) -> None:
         self._thread.start()
         self._lease_watch.start()
 
     def beat_now(self) -> None:
-        """Do not wait for the next heartbeat: an order came in, or was applied."""
+        """Send the next heartbeat now: an order arrived or was applied."""
         self._due.set()
 
     def change(self, identity: WorkerIdentity) -> None:
-        """The worker has other queues, labels or slots from now on."""
+        """Register again with other queues, labels or slots."""
         with self._lock:
             self._new_identity = identity
         self._due.set()
 
     def applied(self, order: WorkerOrder) -> None:
-        """An order has been carried out; the server may forget it."""
+        """Acknowledge an applied order; the server may forget it."""
         with self._lock:
             self._applied[order.id] = order
         self._due.set()
@@ -116,7 +116,7 @@ class Heartbeat:
         if self._unanswered:
             self._unanswered = False
             self.listener.on_answering(None)
-        # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
+        # A slow reply renews the lease from the time of the request, so it may be nearly over.
         return min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
 
     def _dispatch(self, reply: HeartbeatReply) -> None:
@@ -128,7 +128,7 @@ class Heartbeat:
                 self.listener.on_order(order)
 
     def _register_again(self) -> float:
-        # What is taken from now on is taken in the new life, and is not among what the reply tells of.
+        # Claims taken from now on belong to the new registration and are not in its reply.
         held = self.slots.held()
         identity = self._new_identity
         if identity is not None:
@@ -138,7 +138,7 @@ class Heartbeat:
         except (Unreachable, TryLater, Refused) as fault:
             return self._on_unreachable(fault)
         with self._lock:
-            # It may have been changed once more meanwhile.
+            # It may have changed once more meanwhile.
             self._new_identity = None if self._new_identity is identity else self._new_identity
         for claim in held:
             if (claim.id, claim.fence) not in confirmed:
@@ -156,7 +156,7 @@ class Heartbeat:
         return random.uniform(RETRY_MS / 2, RETRY_MS)
 
     def _watch_lease(self) -> None:
-        """Before the lease can have ended elsewhere, have everything stopped that it covered."""
+        """Call `on_lease_lost` before the lease can have ended elsewhere."""
         trusting = True
         while not self._stopped.is_set():
             left_ms = self.lease.trusted_ms

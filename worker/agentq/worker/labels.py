@@ -1,4 +1,4 @@
-"""What a worker offers to runs that demand something: labels that it is given, and those that it has by itself."""
+"""The labels that a worker offers to runs: those from its settings, and built-in ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentq.worker.agents.agent_context import AgentContext
 
 
 class WorkerLabels:
-    """Of one worker, which hears when it can take runs of other agents than before."""
+    """Combines the labels of one worker; calls `on_change` when the set of available agents changes."""
 
     def __init__(self, worker: str, queue: RunVerbs, on_change: Callable[[], None]) -> None:
         self._built_in = {HOST_LABEL: socket.gethostname(), WORKER_LABEL: worker, VERSION_LABEL: installed_version()}
@@ -21,10 +21,10 @@ class WorkerLabels:
         self.agents = AgentContext.detect(queue, on_change)
 
     def combine(self, given: Mapping[str, str]) -> dict[str, str]:
-        """All of them."""
+        """The given labels, the built-in ones and those of the available agents."""
         return {**given, **self._built_in, **self.agents.availability.labels()}
 
     def reload(self) -> None:
-        """Profiles may have changed, and agents may have been installed or removed."""
+        """Read profiles and installed agents again."""
         before, self.agents = self.agents, AgentContext.detect(self._queue, self._on_change)
         before.availability.close()

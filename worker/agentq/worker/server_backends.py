@@ -1,7 +1,7 @@
-"""How a worker reaches the server: straight, or through a coordinator, which is then all that it has to reach.
+"""Ways to reach the server: straight to Redis, or through a coordinator.
 
-Whichever it is, the worker is the same. Through a coordinator it does no duties, which need all of the server; the
-coordinator does them.
+The worker is the same either way. Through a coordinator it runs no duties: they need all of the server, and the
+coordinator runs them.
 """
 
 from __future__ import annotations
@@ -35,44 +35,45 @@ from agentq.worker.cleanup.takeover import RemoteWorkerNote, RemoteWorkerNotes, 
 from agentq.worker.options import WorkerOptions
 
 TOKEN_VARIABLE = "AGENTQ_WORKER_TOKEN"
-"""The variable that holds the token of a worker, where no file does. It is taken out of the environment when it is
-read, so that no child has it."""
+"""The variable with the worker's token, if no file has it. Removed from the environment when read, so that no child has
+it.
+"""
 SOCKET_SCHEMES = {"https": "wss", "wss": "wss", "http": "ws", "ws": "ws"}
 log = logging.getLogger("agentq.worker")
 
 OnServerWait = Callable[[AgentqError], None]
-"""Who hears, once, why a worker waits for the server before it begins."""
+"""Called once, with the reason, when the worker waits for the server before it starts."""
 OPEN_RETRY_MS = 1_000
 
 
 class WorkerBackend(Protocol):
-    """See above."""
+    """What a worker needs of a way to the server."""
 
     settings: Settings
-    """As they hold there, once it is open."""
+    """The server's settings, once the backend is open."""
 
     def open(self, worker: str, on_wait: OnServerWait | None) -> RunVerbs:
-        """For a worker of that id. Where the server cannot be reached it `waits`, if it may, and is told so once."""
+        """Connect as the worker of that id. With `on_wait`, waits for an unreachable server and calls it once."""
 
     def lease(self, queue: RunVerbs, identity: WorkerIdentity) -> WorkerLease: ...
 
     def as_worker(self, queue: RunVerbs, worker: str) -> AbstractContextManager[RunVerbs]:
-        """What another worker would ask with, of this host and gone."""
+        """The verbs of another worker of this host, which is gone."""
 
     def children(self, queue: RunVerbs) -> WorkerChildren:
-        """The children of what it holds."""
+        """Access to the children of held runs."""
 
     async def take_over(self, queue: RunVerbs, end_processes: SweepProcesses) -> list[str]:
-        """Requeue what dead workers of this host held, after what still runs of it was ended; their ids."""
+        """End the processes of dead workers of this host and requeue their runs; returns the workers' ids."""
 
     def duties(self, queue: RunVerbs, on_lost: Callable[[str], None]) -> list[Duty]:
-        """What the worker does beside runs; `lost` hears which workers were found dead."""
+        """The duties of the worker; `on_lost` is called with each worker found dead."""
 
     def close(self) -> None: ...
 
 
 class RedisWorkerBackend:
-    """To Redis itself."""
+    """Straight to Redis."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -110,16 +111,16 @@ class RedisWorkerBackend:
         ]
 
     def close(self) -> None:
-        """Its links end with the process."""
+        """Does nothing: the connections end with the process."""
 
 
 class RemoteWorkerBackend:
-    """To a coordinator."""
+    """Through a coordinator, over WebSocket."""
 
     def __init__(
         self, options: WorkerOptions, environment: Mapping[str, str] = os.environ, *, home: Path | None = None
     ) -> None:
-        """With a home, the token of this machine is shown to a coordinator on loopback, where no other is given."""
+        """With a home, a coordinator on loopback is shown this machine's token unless another is given."""
         from agentq.remote_worker.websocket_client import CoordinatorAddress
 
         self._url = options.connect or ""
@@ -145,7 +146,7 @@ class RemoteWorkerBackend:
         self.settings = self._store.open(on_wait).model_copy(update={"url": self._url})
         return RemoteRunVerbs(self._store)
 
-    def lease(self, queue: RunVerbs, identity: WorkerIdentity) -> WorkerLease:  # noqa: ARG002 - it is of our own making
+    def lease(self, queue: RunVerbs, identity: WorkerIdentity) -> WorkerLease:  # noqa: ARG002 - uses its own store
         from agentq.remote_worker.remote_store import RemoteLease
 
         notes = self._notes
@@ -154,7 +155,7 @@ class RemoteWorkerBackend:
         return RemoteLease(self._store, identity, self.settings, lambda epochs: notes.save(identity.id, epochs))
 
     @contextmanager
-    def as_worker(self, queue: RunVerbs, worker: str) -> Iterator[RunVerbs]:  # noqa: ARG002 - a connection is of one worker
+    def as_worker(self, queue: RunVerbs, worker: str) -> Iterator[RunVerbs]:  # noqa: ARG002 - a connection serves one worker
         from agentq.remote_worker.children import RemoteRunVerbs
         from agentq.remote_worker.remote_store import RemoteStore
 
@@ -171,14 +172,14 @@ class RemoteWorkerBackend:
         return RemoteWorkerChildren(self._store)
 
     async def take_over(self, queue: RunVerbs, end_processes: SweepProcesses) -> list[str]:
-        """Each speaks for itself, on a connection of its own, with the token that this one has."""
+        """Replaces each dead worker on a connection of its own, with this worker's token."""
         dead = [] if self._notes is None else await asyncio.to_thread(self._notes.dead)
         if dead:
             await end_processes()
         return [worker.id for worker in dead if await asyncio.to_thread(self._replace_dead, queue, worker)]
 
     def _replace_dead(self, queue: RunVerbs, worker: RemoteWorkerNote) -> bool:
-        """Whether it could be: a coordinator that is away is asked again, and its note stays."""
+        """Returns whether the coordinator accepted it. If the coordinator is away, this raises and the note stays."""
         assert self._notes is not None
         refused: AgentqError | None = None
         try:
@@ -187,8 +188,8 @@ class RemoteWorkerBackend:
         except (TryLater, Unreachable):
             raise
         except AgentqError as error:
-            refused = error  # it came with another token, say: the coordinator's reaper goes by the lease
-            log.warning("what the dead worker %s held goes on when its lease has ended: %s", worker.id, error)
+            refused = error  # for example another token: the coordinator's reaper waits for the lease
+            log.warning("the runs of the dead worker %s continue when its lease has ended: %s", worker.id, error)
         self._notes.forget(worker.id)
         return refused is None
 
@@ -200,7 +201,7 @@ class RemoteWorkerBackend:
 
 
 def _wait_for_server(store: NamespaceStore) -> None:
-    """Until the server answers; what else it answers than that it takes this program is raised."""
+    """Wait until the server answers; raises any other answer than that it accepts this program."""
     while True:
         time.sleep(random.uniform(OPEN_RETRY_MS / 10, OPEN_RETRY_MS) / 1000)
         with suppress(Unreachable, TryLater):
@@ -209,7 +210,7 @@ def _wait_for_server(store: NamespaceStore) -> None:
 
 
 def build_socket_url(url: str, *, plain: bool = False) -> str:
-    """Where workers connect, at a coordinator of this address."""
+    """The WebSocket address for workers, of a coordinator at this URL."""
     from agentq.remote_worker.messages import WORKER_PATH
 
     parts = urlsplit(url)
@@ -219,19 +220,17 @@ def build_socket_url(url: str, *, plain: bool = False) -> str:
             f"--connect takes the address of a coordinator, such as https://agentq.example, not {url[:80]!r}."
         )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise Invalid(
-            f"--connect takes a plain address; a token is for {TOKEN_VARIABLE} or --token-file, where nobody sees it."
-        )
+        raise Invalid(f"--connect takes a plain address; a token is for {TOKEN_VARIABLE} or --token-file.")
     if scheme == "ws" and not plain and not is_loopback(parts.hostname):
         raise Invalid(
-            f"{parts.hostname} would be talked to unencrypted, token and all: write https://, or say --plain-http if "
+            f"{parts.hostname} would get the token unencrypted: use https://, or pass --plain-http if "
             "the network between is private."
         )
     return f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{WORKER_PATH}"
 
 
 def _read_token(options: WorkerOptions, environment: Mapping[str, str]) -> str:
-    """From a file, or from the environment; never from the command line, which everybody sees."""
+    """Read the token from a file or the environment; never from the command line, which every user of the host sees."""
     if options.token_file is None:
         return environment.get(TOKEN_VARIABLE, "").strip()
     try:
@@ -244,7 +243,7 @@ def _read_token(options: WorkerOptions, environment: Mapping[str, str]) -> str:
 
 
 def _create_tls_context(url: str, options: WorkerOptions) -> ssl.SSLContext | None:
-    """How it is made sure of who is there; as everywhere on this machine, if nothing is said."""
+    """The TLS settings; None for the trust store of this machine."""
     if options.ca_file is None:
         return None
     if not url.startswith(("https:", "wss:")):

@@ -1,4 +1,4 @@
-"""Settings that are read again while the worker works: what changes at once, and what needs a new start."""
+"""Reloads settings while the worker runs: which change at once, and which need a restart."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ RELOADABLE_FIELDS = ("slots", "queues", "labels", "drain_grace_ms", "worktree_ke
 
 @dataclass(frozen=True, slots=True)
 class ReloadedSettings:
-    """What the settings are now."""
+    """The settings as read again."""
 
     options: WorkerOptions
     unchanged: tuple[str, ...] = ()
-    """Settings that are no longer what they were at the start, and count only after the next one."""
+    """Names of settings that differ from the start but need a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsReload:
-    """How to read the settings again, and how to tell whoever started the worker what came of it."""
+    """Reads the settings again, and notifies the starter of the worker of the result."""
 
     read: Callable[[], ReloadedSettings]
     notify: Callable[[str], None]
 
 
 def apply_settings(before: WorkerOptions, fresh: WorkerOptions) -> tuple[WorkerOptions, list[str]]:
-    """The options with all that can change while a worker works, and what that is in words."""
+    """Returns the options with every reloadable change applied, and a description of each change."""
     changes = {
         name: getattr(fresh, name) for name in RELOADABLE_FIELDS if getattr(fresh, name) != getattr(before, name)
     }
@@ -48,10 +48,10 @@ def _format_value(value: object) -> str:
 
 
 class ControllingTerminal:
-    """The terminal that the worker was started from, if any: when that goes, SIGHUP means something else."""
+    """The terminal that the worker was started from, if any. SIGHUP means "stop" once it is gone."""
 
     def __init__(self) -> None:
-        # With nohup, a worker outlives its terminal.
+        # Under nohup, the worker outlives its terminal.
         self._had = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
 
     def is_gone(self) -> bool:

@@ -1,8 +1,8 @@
-"""What a worker holds: the one place that its threads share.
+"""The claims that a worker holds, shared by its threads.
 
-A run is in the worker's hands from its claim until its last word was acknowledged by the server. All that time every
-heartbeat names it, and nobody else may have it. A run that is a process of its own takes a slot all that time; so a
-slot is free only when the server knows so too. Function runs share the slots of the children that they are in.
+A claim is held from claiming until the server acknowledged its last report. All that time every heartbeat names it, and
+no other worker can have the run. A process run takes a slot all that time, so a slot is free only when the server knows
+it too. Function runs share the slots of their children.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from agentq.worker.reporting.run_log import RunLog
 
 
 class WorkerSlots:
-    """The claims in hand, for a number of slots."""
+    """The held claims, for a number of slots."""
 
     def __init__(self, slots: int, max_runs: int | None = None, log: RunLog | None = None) -> None:
         self.slots = slots
         self._log = log
         self.max_runs = max_runs
-        """Runs to take in all, if there is a limit."""
+        """How many runs may be claimed in all, if there is a limit."""
         self.taken = 0
-        """Runs ever taken."""
+        """How many runs were ever claimed."""
         self.function_claims: dict[tuple[str, str], Claim] = {}
-        """The function runs, by id and fence. Whole batches come and go at once, in steps that need no lock."""
+        """The function runs, by id and fence. Whole batches come and go in steps that need no lock."""
         self._child_slots = 0
-        """Slots that are taken by children."""
+        """Slots taken by children."""
         self.reserved = False
-        """Whether one that a child has given up is kept from the others, for the next claim of what is no call."""
+        """Whether a slot freed by a child is reserved for the next claim of a process run."""
         self._claims: dict[str, Claim] = {}
         self._changed = threading.Condition()
         self._on_free: Callable[[], None] = lambda: None
@@ -37,19 +37,19 @@ class WorkerSlots:
         self._on_take: Callable[[], None] = lambda: None
 
     def on_free(self, act: Callable[[], None]) -> None:
-        """What to do, in whichever thread, when a slot becomes free."""
+        """Set what to call, in any thread, when a slot becomes free."""
         self._on_free = act
 
     def on_full(self, act: Callable[[], None]) -> None:
-        """What to do, in whichever thread, when a child has taken the last slot."""
+        """Set what to call, in any thread, when a child has taken the last slot."""
         self._on_full = act
 
     def on_take(self, act: Callable[[], None]) -> None:
-        """What to do, in whichever thread, when function runs were taken."""
+        """Set what to call, in any thread, when function runs were claimed."""
         self._on_take = act
 
     def resize(self, slots: int) -> None:
-        """Have more slots, or fewer: then what is held is kept, and nothing is taken until there is room again."""
+        """Change the number of slots. With fewer, held claims stay, and nothing is claimed until there is room."""
         with self._changed:
             self.slots = slots
         self._on_free()
@@ -62,7 +62,7 @@ class WorkerSlots:
             self._log.started([claim])
 
     def drop(self, claim: Claim) -> None:
-        """Let go, if it is still this attempt that is held."""
+        """Release a claim, if exactly this attempt is held."""
         if self._log is not None:
             self._log.dropped(claim)
         with self._changed:
@@ -83,17 +83,17 @@ class WorkerSlots:
         self._on_take()
 
     def uncount(self, number: int) -> None:
-        """So many that were taken have not begun, and do not count."""
+        """Do not count this many claims towards max_runs: they have not begun."""
         with self._changed:
             self.taken -= number
 
     def surplus(self) -> int:
-        """How many more were taken than may be: those who claim do not wait for each other."""
+        """How many claims exceed max_runs: the claiming threads do not wait for each other."""
         with self._changed:
             return 0 if self.max_runs is None else max(0, self.taken - self.max_runs)
 
     def take_child_slot(self) -> bool:
-        """Take a slot for a child, if there is one."""
+        """Take a slot for a child; false if none is free."""
         with self._changed:
             free = self.slots - len(self._claims) - self._child_slots
             if free <= self.reserved:
@@ -104,7 +104,7 @@ class WorkerSlots:
         return True
 
     def free_child_slot(self, *, reserve: bool = False) -> None:
-        """A child gives up its slot; with `keep`, no other child gets it before the next claim of what is no call."""
+        """Free a child's slot; with `reserve`, no other child gets it before the next claim of a process run."""
         with self._changed:
             wake = reserve or self.slots - len(self._claims) - self._child_slots <= 0
             self._child_slots -= 1
@@ -113,17 +113,17 @@ class WorkerSlots:
             self._on_free()
 
     def end_reservation(self) -> None:
-        """That claim is over."""
+        """That claim is done."""
         with self._changed:
             self.reserved = False
 
     def child_slots_free(self) -> int:
-        """How many more children may have something to do."""
+        """How many more children may take a slot."""
         with self._changed:
             return max(0, self.slots - len(self._claims) - self._child_slots - self.reserved)
 
     def runs_left(self) -> int | None:
-        """How many more runs may be taken in all, if there is a limit."""
+        """How many more runs may be claimed in all, if there is a limit."""
         with self._changed:
             return None if self.max_runs is None else max(0, self.max_runs - self.taken)
 

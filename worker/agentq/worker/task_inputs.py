@@ -1,8 +1,8 @@
-"""What a run is given of those before it: their outcomes stand where its prompt, its arguments or its environment say
-`{{ tasks.NAME.result }}`, and an agent is told of finished tasks in its prompt.
+"""Fills the outcomes of earlier tasks into a run: `{{ tasks.NAME.result }}` in its prompt, arguments and environment,
+and a list of finished tasks in an agent's prompt.
 
-It is filled in when the process is about to begin. A value takes the place of its braces and nothing else: within an
-argument it is never split, and no shell sees it. All of it is bounded.
+This happens right before the process starts. A value replaces its braces and nothing else: within an argument it is
+never split, and no shell sees it. All values are bounded.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from agentq.planning.expand.templates import OUTPUT_PATTERN
 from agentq.worker.output.sanitizer import sanitize_text
 
 PROMPT_CHARACTERS = 64 << 10
-"""Of one value in a prompt."""
+"""Length limit of one value in a prompt."""
 ARGUMENT_CHARACTERS = 32 << 10
-"""Of one value in an argument or a variable: a system takes 128 KiB for each."""
+"""Length limit of one value in an argument or a variable: a system accepts 128 KiB for each."""
 TASKS_MAX = 20
-"""Finished tasks that an agent is told of: the newest."""
+"""How many finished tasks an agent's prompt lists: the newest."""
 TASK_SUMMARY_CHARACTERS = 1_000
-"""Of what each of them says."""
+"""Length limit of the text of each."""
 CUT_NOTICE = "\n[cut here]"
 CONTEXT_HEADING = "\n\nThese tasks of the same plan were finished before yours:\n\n"
-"""What stands in a prompt before what is told of finished tasks."""
+"""Precedes the list of finished tasks in a prompt."""
 
 
 class TaskInputs:
-    """Fills them in, for one run."""
+    """Fills in the inputs of one run."""
 
     def __init__(self, queue: RunVerbs, claim: Claim) -> None:
         self._queue = queue
         self._claim = claim
 
     def fill(self, spec: RunSpec) -> RunSpec:
-        """The spec as its process is to be started. Raises `Invalid` where there is nothing to fill in."""
+        """The spec with all values filled in. Raises `Invalid` where there is no value."""
         if not spec.inputs and spec.context == "none":
             return spec
         runs = self._read_inputs(spec)
@@ -68,7 +68,7 @@ class TaskInputs:
         return {name: found[run] for name, run in spec.inputs.items()}
 
     def _context(self, spec: RunSpec, runs: Mapping[str, RunRecord]) -> str:
-        """What is told of finished tasks at the end of the prompt."""
+        """The text about finished tasks at the end of the prompt."""
         if spec.context == "none":
             return ""
         finished = [run for run in self._finished(spec, runs) if run.state == State.COMPLETED]
@@ -81,7 +81,7 @@ class TaskInputs:
     def _finished(self, spec: RunSpec, runs: Mapping[str, RunRecord]) -> Sequence[RunRecord]:
         if spec.context == "dependencies" or spec.plan is None:
             others = [run for run in spec.after if run not in spec.inputs.values()]
-            # What was kept for too short a time is not told of.
+            # Tasks whose record has expired are left out.
             return [*runs.values(), *self._queue.given(self._claim, others[:TASKS_MAX])]
         return self._queue.finished(self._claim, spec.plan, TASKS_MAX)
 
@@ -118,7 +118,7 @@ TEMPLATE_VALUES: dict[str, Callable[[RunRecord], str]] = {
 
 
 def _summarize_task(run: RunRecord) -> str:
-    """A few lines of one finished task."""
+    """A few lines about one finished task."""
     summary = sanitize_text(_format_result(run) or TEMPLATE_VALUES["tail"](run)).strip()
     lines = [f"- {run.spec.task or run.id}: {TEMPLATE_VALUES['title'](run)}"]
     if commit := TEMPLATE_VALUES["commit"](run):

@@ -1,13 +1,13 @@
-"""The traces of what a worker executes, for those who use OpenTelemetry; see `coordinator/tracing.py`.
+"""OpenTelemetry traces of what a worker executes; see `coordinator/tracing.py`.
 
     send NAME                          producer, where it was submitted
       └ link ─ process NAME            consumer, the whole attempt
                  ├ claim               until its worker starts it
                  ├ execute, or invoke_agent NAME
-                 └ finish              until the server has heard how it ended
+                 └ finish              until the server acknowledged the outcome
 
-A call of a function is one span, in the child that makes it, so that what the function does is inside it. Without
-OpenTelemetry, or without anywhere to send traces to, nothing of this is made.
+A function call is one span, in the child that makes it, so that spans of the function are inside it. Without
+OpenTelemetry, or without an exporter, no spans are made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a child for functions, which has `Calling` alone, starts in
 
 @dataclass(slots=True)
 class _AttemptSpans:
-    """The spans of one attempt that have not ended."""
+    """The open spans of one attempt."""
 
     attempt: Span
     step: Span
@@ -43,7 +43,7 @@ class _AttemptSpans:
 
 
 class WorkerTracing:
-    """Of the attempts of one worker that have processes of their own. Called from several threads."""
+    """Traces the process attempts of one worker. Called from several threads."""
 
     def __init__(self, tracer: Tracer | None, flush: Callable[[], None] = lambda: None) -> None:
         self._tracer = tracer
@@ -52,7 +52,7 @@ class WorkerTracing:
 
     @classmethod
     def from_environment(cls, note: Callable[[str], None]) -> WorkerTracing:
-        """Where the environment says that traces go, if it does."""
+        """Tracing as the environment configures it."""
         flush = tracing.start_export("agentq-worker", note)
         return cls(tracing.get_tracer(), flush)
 
@@ -65,7 +65,7 @@ class WorkerTracing:
         self._spans[claim] = _AttemptSpans(span, self._start_step("claim", span), spec)
 
     def trace_reports(self, send: Callable[[AttemptReport], None]) -> Callable[[AttemptReport], None]:
-        """The same mouth, listened to."""
+        """Wraps `send` so that each report updates the spans."""
         if self._tracer is None:
             return send
 
@@ -76,7 +76,7 @@ class WorkerTracing:
         return send_traced
 
     def on_answered(self, report: AttemptReport, refused: AgentqError | None) -> None:
-        """The server has answered to a word."""
+        """The server answered a report."""
         if report.is_final and (spans := self._spans.pop(report.claim, None)) is not None:
             if refused is not None:
                 tracing.mark_span_failed(spans.attempt, refused)
@@ -84,14 +84,14 @@ class WorkerTracing:
             spans.attempt.end()
 
     def forget(self, claim: Claim) -> None:
-        """The attempt was superseded: nobody is told how it ended."""
+        """End the spans of a fenced attempt."""
         if (spans := self._spans.pop(claim, None)) is not None:
             tracing.mark_span_failed(spans.attempt, "superseded")
             spans.step.end()
             spans.attempt.end()
 
     def traceparent(self, claim: Claim, spec: RunSpec) -> str | None:
-        """Where in a trace the processes of an attempt are."""
+        """The position of an attempt's processes in a trace."""
         spans = self._spans.get(claim)
         return spec.traceparent if spans is None else tracing.format_traceparent(spans.attempt.get_span_context())
 
@@ -117,7 +117,7 @@ class WorkerTracing:
 
 
 class CallTracing:
-    """Of the calls of functions that one child makes."""
+    """Traces the function calls of one child."""
 
     def __init__(self, tracer: Tracer | None, flush: Callable[[], None]) -> None:
         self._tracer = tracer
@@ -126,7 +126,7 @@ class CallTracing:
 
     @classmethod
     def from_environment(cls) -> CallTracing:
-        """The same as the worker's, whose environment the child has."""
+        """Tracing as the environment configures it, which a child inherits."""
         flush = tracing.start_export("agentq-worker")
         return cls(tracing.get_tracer(), flush)
 
@@ -165,7 +165,7 @@ class CallTracing:
 
 
 def _start_process_span(tracer: Tracer, run: str, lane: str, traceparent: str | None) -> Span:
-    """The span of an attempt. It is linked with that of its submit: it may be hours later, and one of several."""
+    """Start the span of an attempt, linked with that of its submit, which may be hours older and shared."""
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, SpanKind
 
@@ -189,7 +189,7 @@ def _start_process_span(tracer: Tracer, run: str, lane: str, traceparent: str | 
 
 
 def _describe_outcome(spans: _AttemptSpans, report: AttemptReport) -> None:
-    """How it ended, on the span of what was executed and on the whole."""
+    """Set the outcome on the spans of the step and of the attempt."""
     outcome = report.outcome or Outcome()
     if report.verb in ("fail", "defer") or outcome.class_ not in COMPLETING_CLASSES:
         for span in (spans.step, spans.attempt):
@@ -203,7 +203,7 @@ def _describe_outcome(spans: _AttemptSpans, report: AttemptReport) -> None:
 
 
 def _build_agent_attributes(spec: RunSpec, outcome: Outcome) -> dict[str, str | int | float]:
-    """What the conventions for generative AI call these things."""
+    """The attributes of the OpenTelemetry conventions for generative AI."""
     agent = outcome.agent
     attributes: dict[str, str | int | float | None] = {
         "gen_ai.operation.name": "invoke_agent",

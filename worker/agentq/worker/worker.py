@@ -1,14 +1,13 @@
-"""One process with a number of slots: it claims runs, executes them, and reports. Its tasks:
+"""One worker process: claims runs into its slots, executes them and reports the outcomes. Its tasks:
 
 1. Clean up after a predecessor on this host that was killed, then register.
-2. Keep its slots filled (`claims.py`), its lease renewed (`heartbeat.py`) and its words said (`report_sender.py`),
-each in a
-   thread of its own; execute attempts on the event loop (`attempt.py`), and function runs in persistent children
-   (`functions/`); do its share of the duties.
-3. Carry out orders: stop a run, drain, leave at once.
-4. On SIGHUP read the settings again, and change what can change while runs go on (`settings_reload.py`).
-5. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
-   rest, deregister. A second signal, or an order to hurry, does not wait.
+2. Fill the slots (`claims.py`), renew the lease (`heartbeat.py`), send reports (`report_sender.py`) and logs
+   (`log_upload.py`), each in a thread of its own. Execute attempts on the event loop (`attempt.py`) and function runs
+   in persistent children (`functions/`). Take a share of the duties.
+3. Execute orders: stop a run, drain, leave at once.
+4. On SIGHUP read the settings again and apply those that can change during work (`settings_reload.py`).
+5. Drain on SIGTERM or when there is no more work: claim nothing, let runs finish within the grace time, hand back the
+   rest, deregister. A second signal or a `hurry` order skips the grace time.
 """
 
 # Over 400 lines: the main loop of the worker, with what starts, stops and connects its threads.
@@ -66,18 +65,18 @@ P = ParamSpec("P")
 log = logging.getLogger("agentq.worker")
 
 FINAL_REPORTS_MS = 30_000
-"""How long a worker that leaves tries to report what is left; the next one on this host reports the rest."""
+"""How long a leaving worker retries unsent reports. The next worker on this host sends the rest."""
 HURRIED_REPORTS_MS = 1_000
-"""The same where it is to hurry and the server does not answer."""
+"""The same limit when the worker hurries and the server does not answer."""
 START_RETRY_S = 0.5
-"""How long a worker waits to register again, where the connection broke as it did."""
+"""Pause before the next attempt to register, after the connection broke."""
 ORDER_NAMES = ("stop", MERGE_ORDER, "drain", "hurry", "timers", "lanes")
-"""Those that are understood; `lanes` only wakes the worker, which reads the lanes then."""
+"""The known orders. `lanes` only wakes the worker, which then reads the lanes."""
 LEASE_LOST_REASON = "its worker could not reach the server in time"
 
 
 class WorkerProcess:
-    """See above."""
+    """Owns the worker's threads, attempts and lease, and runs its event loop."""
 
     def __init__(
         self, backend: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None
@@ -122,7 +121,7 @@ class WorkerProcess:
         self.ticker = Ticker(self.queue.store, duties, self.settings.tick_ms, owner=self.id)
         self._attempts: dict[Claim, RunAttempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """The newest attempt of each run. An older one that is still ending is awaited by it."""
+        """The newest attempt of each run. It waits for an older attempt that is still ending."""
         self._reload = reload
         self._terminal = ControllingTerminal()
         self._functions_idle = asyncio.Event()
@@ -187,7 +186,7 @@ class WorkerProcess:
         return self.options.children or self.options.slots
 
     async def run(self) -> int:
-        """Work until told to stop, or until there is nothing more to do; the exit code."""
+        """Work until stopped, or until there is no more work; returns the exit code."""
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_stop_signal)
@@ -212,12 +211,14 @@ class WorkerProcess:
         return 0
 
     async def _register(self) -> bool:
-        """Go on for dead workers of this host, and register. False: the connection broke; all of it can be repeated."""
+        """Take over from dead workers of this host and register. False: the connection broke, and all steps can be
+        repeated.
+        """
         try:
-            # Before the leases of dead workers end: these outcomes are refused once their runs have gone on.
+            # Before the leases of dead workers end: their outcomes are refused once the runs are claimed again.
             await asyncio.to_thread(self._send_unsent_reports)
             for worker in await self.backend.take_over(self.queue, self.host_cleanup.sweep):
-                self._notify(f"the process of worker {worker} is dead; what it held goes on.")
+                self._notify(f"the process of worker {worker} is dead; its runs were requeued.")
             self.lease.register()
         except (TryLater, Unreachable):
             if self.options.is_bounded or self._draining.is_set():
@@ -226,9 +227,9 @@ class WorkerProcess:
         return True
 
     async def _drain(self) -> None:
-        """Claim nothing, let runs finish, hand back the rest, say everything, leave."""
+        """Claim nothing, let runs finish, hand back the rest, send all reports, deregister."""
         with suppress(AgentqError):
-            # First, as a claim may be on its way; a server that cannot be told sees no claims either.
+            # First, because a claim may be in flight. A server that cannot be reached grants no claim either.
             await asyncio.to_thread(self.lease.drain)
         await asyncio.to_thread(self.claims.close)
         self.engine.drain()
@@ -245,12 +246,12 @@ class WorkerProcess:
         _, reports_sent, outcomes_sent = await asyncio.gather(*closing)
         if unsent := [*self.reports.unsent(), *self.engine.exchange.unsent()]:
             self._fail(Unreachable(self.unsent_reports.save(self.id, unsent)))
-        # The round under way may have hundreds of calls before it, on a slow line for minutes.
+        # Do not wait: the current tick may have hundreds of calls left, which takes minutes on a slow line.
         self.ticker.stop(wait=False)
         await asyncio.to_thread(self.heartbeat.stop)
         if reports_sent and outcomes_sent:
             with suppress(Unreachable, TryLater):
-                # A server that cannot be told finds out when the lease ends, and nothing is held.
+                # If this fails, the lease expires by itself, and no run is held.
                 await asyncio.to_thread(self.lease.deregister)
         await asyncio.to_thread(self.backend.close)
         await asyncio.to_thread(self.tracing.flush)
@@ -280,15 +281,15 @@ class WorkerProcess:
     def _start_attempt(self, claim: Claim) -> None:
         try:
             attempt = create_attempt(claim, self.context, self.labels.agents)
-        except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
+        except Exception as error:  # noqa: BLE001 - any unreadable spec fails its run
             self._report_fault(claim, error)
             return
         self.tracing.on_claim(claim, attempt.spec)
         if self.lease.trusted_ms <= 0:
-            # The answer to the claim was so long on its way that somebody else may have the run by now.
+            # The reply to the claim took so long that another worker may hold the run by now.
             attempt.stop(AttemptStop.RELEASED, LEASE_LOST_REASON)
         for other in self._attempts.keys() if claim.id in self._tasks else ():
-            # The server has taken the run from us, or forgotten that we had it, and given it to us once more.
+            # The server requeued the run, or lost our claim, and this worker claimed it again.
             if other.id == claim.id:
                 self._attempts[other].stop(AttemptStop.FENCED)
         self._attempts[claim] = attempt
@@ -298,7 +299,7 @@ class WorkerProcess:
         self._drain_if_max_runs()
 
     def _drain_if_max_runs(self) -> None:
-        """It has had its runs; what of them are function runs, it still makes."""
+        """max_runs reached: claim nothing more, finish the function runs already claimed."""
         if (
             self.options.max_runs is not None
             and self.slots.taken >= self.options.max_runs
@@ -315,7 +316,7 @@ class WorkerProcess:
             if earlier is not None:
                 await asyncio.wait({earlier})
             await attempt.run()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the run gets an end, and the error is in it
+        except Exception as error:  # noqa: BLE001 - any error becomes the run's outcome
             self._report_fault(attempt.claim, error)
         finally:
             del self._attempts[attempt.claim]
@@ -343,11 +344,11 @@ class WorkerProcess:
         elif order.order == "timers":
             self.ticker.wake()
         elif order.order not in ORDER_NAMES:
-            log.warning("an order that this worker does not understand is passed over: %s", order)
+            log.warning("ignoring unknown order: %s", order)
         self.heartbeat.applied(order)
 
     def _abandon(self, claim: Claim) -> None:
-        """This attempt was superseded: its processes end, and it says nothing."""
+        """Stop a fenced attempt: its processes end, and it reports nothing."""
         if claim in self._attempts:
             self._attempts[claim].stop(AttemptStop.FENCED)
         elif is_function_lane(claim.lane):
@@ -356,7 +357,7 @@ class WorkerProcess:
             self.slots.drop(claim)
 
     def _stop_all_untrusted(self) -> None:
-        """The margin of the lease is one heartbeat: by half of it the last process has to be gone."""
+        """Stop everything. The lease margin is one heartbeat; the last process has to be gone after half of it."""
         for attempt in self._attempts.values():
             attempt.stop(AttemptStop.RELEASED, LEASE_LOST_REASON, within_ms=self.settings.heartbeat_ms // 2)
         self.engine.stop_all(LEASE_LOST_REASON, within_ms=self.settings.heartbeat_ms // 2)
@@ -368,7 +369,7 @@ class WorkerProcess:
             self.engine.on_refused(claim, refusal)
 
     def _on_nothing_claimed(self) -> None:
-        """In the claiming thread, which looked."""
+        """Called in the claiming thread after a claim without result."""
         self._on_loop(self._drain_if_burst)()
 
     def _drain_if_burst(self) -> None:
@@ -376,7 +377,7 @@ class WorkerProcess:
             self._draining.set()
 
     def _on_functions_idle(self) -> None:
-        """There is no function run in hand any more."""
+        """The engine holds no function run any more."""
         self._functions_idle.set()
         self._drain_if_max_runs()
         if self.options.burst and not self._draining.is_set():
@@ -388,7 +389,7 @@ class WorkerProcess:
         self._draining.set()
 
     def _on_hangup(self, reload: SettingsReload) -> None:
-        """SIGHUP: somebody has changed the settings, or the terminal is gone."""
+        """SIGHUP: the settings have changed, or the terminal is gone."""
         if self._terminal.is_gone():
             self._on_stop_signal()
             return
@@ -397,7 +398,7 @@ class WorkerProcess:
                 reload.notify(sentence)
 
     def _reload_settings(self, reload: SettingsReload) -> list[str]:
-        """Take over what has changed, all of it or nothing; says what came of it."""
+        """Apply all changed settings or none; returns sentences that say what was done."""
         try:
             fresh = reload.read()
             options, changes = apply_settings(self.options, fresh.options)
@@ -421,12 +422,12 @@ class WorkerProcess:
         return sentences
 
     def _update_labels(self) -> None:
-        """It can take runs of other agents than before."""
+        """The set of available agents has changed: advertise the new labels."""
         self.identity = self.identity.model_copy(update={"labels": self.labels.combine(self.options.labels)})
         self.heartbeat.change(self.identity)
 
     def _notify_answering(self, fault: AgentqError | None) -> None:
-        """Whoever started the worker knows that the server is away, and when it is back."""
+        """Notify the starter of the worker when the server stops answering and when it answers again."""
         with suppress(OSError):
             self._notify("the server answers again." if fault is None else f"{fault} What runs here goes on meanwhile.")
 
@@ -443,7 +444,7 @@ class WorkerProcess:
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
                 act(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends by it
+            except Exception as error:  # noqa: BLE001 - any unexpected error ends the worker
                 self._fail(wrap_unexpected_error(error, f"in {act.__name__}"))
 
         def later(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -465,7 +466,9 @@ class WorkerProcess:
 def serve_worker(
     backend: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None
 ) -> int:
-    """Run a worker in this process until it is told to stop; the exit code. With `reload`, SIGHUP changes settings."""
+    """Run a worker in this process until it is stopped; returns the exit code. `reload` makes SIGHUP reload
+    settings.
+    """
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
     return asyncio.run(WorkerProcess(backend, options, home, reload).run())

@@ -1,7 +1,7 @@
-"""The worker's threads, none of which ends by an unforeseen fault without the worker hearing of it.
+"""The worker's threads. An unexpected exception in any of them ends the worker.
 
-Without one of them a worker would live on and do nothing: a fault that no thread expects ends it, with an exit code
-that a service manager sees.
+Without one of its threads a worker would live on and do nothing. So it ends with an exit code that a service manager
+sees.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from agentq.coordinator.errors import AgentqError
 log = logging.getLogger("agentq.worker")
 
 OnFailure = Callable[[AgentqError], None]
-"""Who hears why the worker cannot go on; called in whichever thread it was."""
+"""Called, in any thread, with the reason why the worker cannot continue."""
 
 
 class WorkerThread(threading.Thread):
-    """A daemon thread that reports whatever exception ends it."""
+    """A daemon thread that reports the exception that ends it."""
 
     def __init__(self, target: Callable[[], None], name: str, on_failure: OnFailure) -> None:
         super().__init__(target=target, name=name, daemon=True)
@@ -28,11 +28,11 @@ class WorkerThread(threading.Thread):
     def run(self) -> None:
         try:
             super().run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends by it
+        except Exception as error:  # noqa: BLE001 - any unexpected error ends the worker
             self._on_failure(wrap_unexpected_error(error, f"in its thread {self.name}"))
 
 
 def wrap_unexpected_error(error: Exception, where: str) -> AgentqError:
-    """What a worker ends with after an exception that nothing expects, whose traceback is logged."""
-    log.error("an unforeseen fault %s", where, exc_info=error)
+    """Log the traceback of an unexpected exception and return the error that ends the worker."""
+    log.error("unexpected error %s", where, exc_info=error)
     return AgentqError(f"The worker cannot go on: {type(error).__name__}: {error} ({where}).")

@@ -187,7 +187,7 @@ class Logs:
         self.store.guard()
         state = self.store.connection.command("HGET", self.store.key(partition_of(run_id), "run", run_id), "state")
         if state is None:
-            raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
+            raise NotFound(f"There is no run {run_id}; it may have been deleted after its retention.")
         with reading_record(f"the run {run_id}"):
             return State(state)
 

@@ -121,7 +121,7 @@ class RunQueries:
         key = self.store.key(partition_of(run_id), "run", run_id)
         fields = self._hash(key)
         if not fields:
-            raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
+            raise NotFound(f"There is no run {run_id}; it may have been deleted after its retention.")
         return _parse_run(run_id, fields)
 
     def given(self, run_id: str, others: Sequence[str]) -> list[RunRecord]:

@@ -78,7 +78,7 @@ class HttpRunWatcher:
             found |= {run_id: problem_error(problem) for run_id, problem in told["refused"].items()}
             missing = NotFound
             found |= {
-                run_id: missing(f"There is no run {run_id}; it may have been forgotten after its time.")
+                run_id: missing(f"There is no run {run_id}; it may have been deleted after its retention.")
                 for run_id in told["missing"]
             }
             left = told["left"] + later

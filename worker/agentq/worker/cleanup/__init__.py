@@ -1,1 +1,1 @@
-"""What is left of earlier lives: processes, files, the predecessor's lease."""
+"""Cleanup after earlier workers: processes, files, leases."""

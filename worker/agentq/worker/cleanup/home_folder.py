@@ -1,5 +1,6 @@
-"""What runs leave in the worker's folder, and when it goes: logs, worktrees, channels of workers that were killed,
-what workers could not report, and notes of workers from before a reboot."""
+"""Removes old data in the worker's home: logs, worktrees, channels of killed workers, unsent reports, and notes of
+workers from before a reboot.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CLEANUP_INTERVAL_MS = 3_600_000
 
 
 def clean_home(home: Path, options: WorkerOptions) -> list[str]:
-    """Remove all that has been there long enough, or is too much; says what became of worktrees."""
+    """Remove everything that is too old or too large; returns what happened to worktrees."""
     remove_old_folders(home)
     if not (home / "worktrees").is_dir():
         return []
@@ -28,7 +29,7 @@ def clean_home(home: Path, options: WorkerOptions) -> list[str]:
 
 
 def remove_old_folders(home: Path) -> int:
-    """Remove the folders that nobody has written to for as long as an ended run is kept; how many there were."""
+    """Remove folders not written to for as long as an ended run is kept; returns their number."""
     oldest_ms = wall_ms() - KEEP_MS
     stale = [
         folder

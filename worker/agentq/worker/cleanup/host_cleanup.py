@@ -1,4 +1,4 @@
-"""Cleaning up on a worker's host: after workers that were killed, after children that ended, and in its own home."""
+"""Cleans up a worker's host: after killed workers, after ended children, and in its own home."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SWEEP_INTERVAL_MS = 30_000
 
 
 class HostCleanup:
-    """Lives on the worker's event loop; `tidy` is called in a thread."""
+    """Lives on the worker's event loop; calls `clean_home` in a thread."""
 
     def __init__(self, namespace: str, cgroups: Cgroups | None, clean_home: Callable[[], object]) -> None:
         self._namespace = namespace
@@ -28,7 +28,7 @@ class HostCleanup:
         await end_dead_trees(self._namespace, cgroups=self._cgroups)
 
     async def run(self) -> None:
-        """Again whenever a worker was declared lost, and now and then: it may be another's reaper that found out."""
+        """Sweep whenever a worker was declared lost, and every 30 s: another worker's reaper may have found it."""
         tidy_at_ms = 0
         while True:
             if monotonic_ms() >= tidy_at_ms:
@@ -40,10 +40,10 @@ class HostCleanup:
             await self.sweep()
 
     def on_worker_lost(self, _: str) -> None:
-        """A worker was."""
+        """A worker was declared lost."""
         self._worker_lost.set()
 
     def end_tree(self, tree: ProcessTree) -> None:
-        """A child of the engine has ended: see that nothing is left of it."""
+        """End what an ended child of the function engine left."""
         self._kills = {each for each in self._kills if not each.done()}
         self._kills.add(asyncio.ensure_future(end_tree(tree)))

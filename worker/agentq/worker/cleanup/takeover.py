@@ -1,9 +1,9 @@
-"""Workers of this host whose process is dead, though their lease has not ended yet: their runs go on at once.
+"""Requeues the runs of workers of this host whose process is dead, before their lease ends.
 
-That a process is dead is believed only where nothing else is possible: it was started on this machine since the same
-boot, in the same namespaces of processes and time, by the same user, and no process has its number that began when it
-did. All others are left to the reaper, which goes by the lease: one in a container that only shares the host's name,
-one of another user, one on a machine without /proc.
+A process counts as dead only if nothing else is possible: it started on this machine since the same boot, in the same
+process and time namespaces, by the same user, and no process with its number began when it did. All others are left to
+the reaper, which goes by the lease: a worker in a container that only shares the host name, one of another user, one on
+a machine without /proc.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentq.worker.process import procfs
 from agentq.worker.process.process_tree import Cgroups, end_dead_trees
 
 PROCESS_FIELD = "process"
-"""What a worker's record calls the mark of its process."""
+"""The field of a worker's record with the mark of its process."""
 DEAD_REASON = "its worker's process is dead"
 
 SweepProcesses = Callable[[], Awaitable[object]]
@@ -38,7 +38,7 @@ _NAMESPACE_KINDS = ("pid", "time", "user")
 
 
 def describe_process() -> dict[str, str]:
-    """What a worker's record says of its process: host, number and beginning. Nothing where that is unknown."""
+    """The mark of this process for a worker's record: host, number and start. Empty where that is unknown."""
     own = procfs.read_stat(os.getpid())
     return {PROCESS_FIELD: f"{_get_process_space()}/{own.name}"} if _get_process_space() and own is not None else {}
 
@@ -60,10 +60,10 @@ def is_process_alive(mark: str) -> bool:
 
 @cache
 def _get_process_space() -> str:
-    """By what process numbers and beginnings are counted here, and whose processes we can end; empty if unknown."""
+    """The boot and namespaces by which process numbers are counted here, and the user; empty if unknown."""
     with suppress(OSError):
         if os.readlink(f"{procfs.PROC_FOLDER}/self") != str(os.getpid()):
-            return ""  # a /proc of other processes than those that we see
+            return ""  # /proc of another process namespace
         boot = Path(procfs.PROC_FOLDER, _BOOT_ID_PATH).read_text(encoding="ascii").strip()
         spaces = [
             os.stat(f"{procfs.PROC_FOLDER}/self/ns/{space}").st_ino
@@ -86,7 +86,7 @@ def find_dead_workers(records: RunQueries) -> list[WorkerRecord]:
 
 
 async def take_over_runs(store: NamespaceStore, end_processes: SweepProcesses) -> list[WorkerRecord]:
-    """Requeue what dead workers of this host held, after what still runs of it was ended; who they were."""
+    """Requeue the runs of dead workers of this host, after ending their processes; returns the workers."""
     dead = await asyncio.to_thread(find_dead_workers, RunQueries(store))
     if dead:
         await end_processes()
@@ -95,7 +95,7 @@ async def take_over_runs(store: NamespaceStore, end_processes: SweepProcesses) -
 
 
 def take_over_locally(store: NamespaceStore, namespace: str) -> list[WorkerRecord]:
-    """The same, from a process that is no worker."""
+    """Take over runs from a process that is no worker."""
     return asyncio.run(take_over_runs(store, lambda: end_dead_trees(namespace, cgroups=Cgroups.detect())))
 
 
@@ -111,13 +111,13 @@ class RemoteWorkerNote(NamedTuple):
     epochs: Sequence[str]
 
     def replace(self, store: NamespaceStore) -> None:
-        """End its lease, on a connection that speaks for it."""
+        """End the worker's lease, on a connection of that worker."""
         for partition, epoch in enumerate(self.epochs):
             replace_worker(store, partition, self.id, epoch, DEAD_REASON)
 
 
 class RemoteWorkerNotes:
-    """The workers of one home that are registered through a coordinator, which shows no worker the record of another.
+    """The workers of one home that registered through a coordinator, which shows no worker another's record.
 
     Each has a file with the mark of its process and its epochs, until it leaves.
     """
@@ -126,7 +126,7 @@ class RemoteWorkerNotes:
         self._folder = home / "connected" / sha256(coordinator.encode()).hexdigest()[:16]
 
     def save(self, worker: str, epochs: Sequence[str]) -> None:
-        """Note the present life of a worker of this process; without epochs it has left."""
+        """Note the registration of a worker of this process; without epochs, it has left."""
         if not epochs:
             self.forget(worker)
             return
@@ -138,13 +138,13 @@ class RemoteWorkerNotes:
             written.write_text(json.dumps(note))
             written.replace(file)
         except OSError as error:
-            log.warning("if this worker dies, its runs go on when its lease has ended: %s cannot be written", error)
+            log.warning("cannot write %s: if this worker dies, its runs wait until the lease has ended", error)
 
     def forget(self, worker: str) -> None:
         self._file(worker).unlink(missing_ok=True)
 
     def dead(self) -> list[RemoteWorkerNote]:
-        """Those whose process has ended."""
+        """The workers whose process has ended."""
         found: list[RemoteWorkerNote] = []
         for file in sorted(self._folder.glob("*.json")):
             mark, epochs = _read_note(file)
@@ -157,7 +157,7 @@ class RemoteWorkerNotes:
 
 
 def remove_old_notes(home: Path, oldest_ms: int) -> None:
-    """Remove the notes from before that time of which nobody here can make use: of before a reboot, or elsewhere."""
+    """Remove old notes that are useless here: from before a reboot, or of another host."""
     for file in (home / "connected").glob("*/*"):
         with suppress(FileNotFoundError):
             if file.stat().st_mtime_ns // 1_000_000 < oldest_ms and not is_process_alive(_read_note(file)[0]):
@@ -165,7 +165,7 @@ def remove_old_notes(home: Path, oldest_ms: int) -> None:
 
 
 def _read_note(file: Path) -> tuple[str, list[str]]:
-    """The mark of the process, and the epochs, of a note; of none that can be read they are empty."""
+    """The mark and the epochs of a note; empty if it cannot be read."""
     try:
         note = json.loads(file.read_text())
         return str(note["process"]), [str(epoch) for epoch in note["epochs"]]

@@ -1,10 +1,10 @@
-"""Which functions a worker calls: tasks, and what is defined in modules that its operator has named.
+"""Which functions a worker calls: tasks, and functions in modules that its operator has named.
 
-1. A task may be called, for whoever wrote it meant it to be.
+1. A task may be called: its author meant it to be.
 2. Other functions may be called if they are defined in a module that `[worker] functions` names, or below it.
-3. RQ's jobs come through functions of ours, which are called for runs of RQ's queues alone.
+3. RQ's jobs come through functions of agentq, which are called for runs of RQ's queues alone.
 4. The standard library is not even imported, and no path leads from one module into another:
-`agentq.sdk.functions.codec`.
+   `agentq.sdk.functions.codec`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ RQ_FUNCTIONS = frozenset(f"agentq.worker.rq.job:{name}" for name in ("perform", 
 
 
 class AllowedFunctions:
-    """Those of one worker."""
+    """The functions that one worker may call."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._modules = tuple(modules)
 
     def load(self, path: str, lane: str) -> Function:
-        """The function of a path, for a run of this lane; refuses what it may not call."""
+        """The function of a path, for a run of this lane; refuses what may not be called."""
         module, _, name = path.partition(":")
         if path in RQ_FUNCTIONS and is_rq_related(parse_lane(lane)["queue"]):
             return load_function(path)
         if any(part.startswith("__") for part in name.split(".")):
-            raise NotAllowed(f"{path} is a part of Python's own machinery, which no run calls.")
+            raise NotAllowed(f"{path} is internal to Python, and no run may call it.")
         function = load_function(path)
         if not function.is_task and not (self._is_named(module) and self._is_named(function.module)):
             raise NotAllowed(
@@ -45,5 +45,5 @@ class AllowedFunctions:
 
 
 def is_cacheable(path: str) -> bool:
-    """Whether a child may remember that it may call a function, whatever run comes with it."""
+    """Whether a child may remember that it may call a function, for any run."""
     return path not in RQ_FUNCTIONS

@@ -1,7 +1,7 @@
-"""Calls that are to stop: because they take too long, or because somebody wants them to.
+"""Stops calls that take too long or that are cancelled.
 
-Each is struck first, by an exception that it may catch to tidy up, and if it has not ended after its grace, the child
-that it is in is killed.
+First the call gets an exception, which it may catch to clean up. If it has not ended after its grace, its child is
+killed.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from agentq.worker.functions.child_process import CallKey, ChildProcess
 
 @dataclass(slots=True)
 class PendingStop:
-    """One call, and when it is struck and its child killed; None of what has been done, or will not be."""
+    """One call, and when to interrupt it and to kill its child; None for what is done or not planned."""
 
     child: ChildProcess
     class_: OutcomeClass
-    """How it ends by that."""
+    """The outcome class if it is stopped."""
     reason: str
     grace_ms: int
     timeout_at_ms: int | None = None
-    """When its time is over,"""
+    """When its timeout expires,"""
     silence_at_ms: int | None = None
-    """and when it will have been silent for too long,"""
+    """and when its silence timeout expires,"""
     silence_ms: int = 0
-    """which is so long."""
+    """which is this long."""
     kill_at_ms: int | None = None
-    """Once it was struck: when force is used."""
+    """When its child is killed, once it was interrupted."""
     released: bool = False
-    """It is handed back, to go on elsewhere."""
+    """It is handed back, to run elsewhere."""
 
     def due_ms(self) -> int:
         times = (self.kill_at_ms, self.timeout_at_ms, self.silence_at_ms)
@@ -49,7 +49,7 @@ class PendingStop:
 
 
 class CallStops:
-    """Used by one thread at a time: `engine` sees to that."""
+    """The limits and stops of current calls. Not thread-safe; the engine holds the lock."""
 
     def __init__(self) -> None:
         self._stops: dict[CallKey, PendingStop] = {}
@@ -58,7 +58,7 @@ class CallStops:
         return bool(self._stops)
 
     def limit(self, child: ChildProcess, key: CallKey, timeout_ms: int, silence_ms: int, grace_ms: int) -> None:
-        """It has begun, and may take so long, and be silent for so long; 0 is no limit."""
+        """A call has begun with these limits; 0 is no limit."""
         now = monotonic_ms()
         stop = PendingStop(child, OutcomeClass.TIMEOUT, f"ran longer than {timeout_ms} ms", grace_ms)
         stop.timeout_at_ms = now + timeout_ms if timeout_ms else None
@@ -67,13 +67,13 @@ class CallStops:
         self._stops.setdefault(key, stop)
 
     def reset_silence(self, key: CallKey) -> None:
-        """It has written something."""
+        """The call has written something."""
         stop = self._stops.get(key)
         if stop is not None and stop.silence_at_ms is not None:
             stop.silence_at_ms = monotonic_ms() + stop.silence_ms
 
     def stop(self, child: ChildProcess, key: CallKey, reason: str, grace_ms: int, *, released: bool = False) -> None:
-        """Stop it now. What was ordered first counts, but the shorter grace."""
+        """Stop a call now. The first order counts, but the shorter grace."""
         now = monotonic_ms()
         known = self._stops.get(key)
         if known is not None and known.kill_at_ms is not None:
@@ -83,11 +83,11 @@ class CallStops:
         stop.interrupt(key, protocol.UNWANTED_STOP, now)
 
     def forget(self, key: CallKey) -> PendingStop | None:
-        """It has ended."""
+        """The call has ended."""
         return self._stops.pop(key, None) if self._stops else None
 
     def run_due(self, now: int) -> None:
-        """Do what is due."""
+        """Interrupt and kill what is due."""
         for key, stop in list(self._stops.items()):
             if key not in stop.child.calls:
                 del self._stops[key]
@@ -99,5 +99,5 @@ class CallStops:
                 stop.interrupt(key, protocol.LATE_STOP, now)
 
     def due_ms(self) -> int | None:
-        """When something is due next."""
+        """When the next step is due."""
         return min((stop.due_ms() for stop in self._stops.values()), default=None)

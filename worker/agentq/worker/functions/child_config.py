@@ -1,4 +1,4 @@
-"""What children are made of: the same for all of a worker's, but for one that a run has for itself."""
+"""The configuration of children: shared by all of a worker, besides what a run has for itself."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ WITHHELD_VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ChildConfig:
-    """What children are made of."""
+    """The configuration of a worker's children."""
 
     namespace: str
     environment: Mapping[str, str]
-    """Nothing of the server's address or credentials is in it."""
+    """Without the server's address and credentials."""
     url: str = ""
-    """The server's address, which the SDK is told in children that may know it."""
+    """The server's address, for the SDK in children that may know it."""
     functions: tuple[str, ...] = ()
-    """Modules whose functions may be called though they are no tasks."""
+    """Modules whose functions may be called although they are no tasks."""
     server_queues: tuple[str, ...] | None = None
-    """Queues whose runs may know the server; if None, all, but for runs that bring what code may come from."""
+    """Queues whose runs may know the server; if None, all runs but those that choose what code is imported."""
     shares_server: bool = True
     """Whether children that are shared know the server."""
     cgroups: Cgroups | None = None
     memory_bytes: int | None = None
-    """The hard limit of each."""
+    """The hard memory limit of each child."""
     rss_bytes: int | None = None
-    """One that has grown above this is replaced,"""
+    """A child larger than this is replaced,"""
     calls_max: int | None = None
-    """and one that has been sent so many calls."""
+    """and one that was sent this many calls."""
     async_calls: int = 100
 
     @classmethod
     def of(cls, settings: Settings, options: WorkerOptions, worker: str, cgroups: Cgroups | None) -> ChildConfig:
-        """For the children of a worker: they have all of its environment but the way to the server."""
+        """The configuration for a worker: children get its environment without the way to the server."""
         environment = {**os.environ, **settings.to_environment(), WORKER_VARIABLE: worker}
         named = options.server_queues
         return cls(
@@ -63,7 +63,7 @@ class ChildConfig:
         )
 
     def own(self, lane: str, caps: Mapping[str, int], env: Mapping[str, str], cwd: str | None) -> OwnChildConfig | None:
-        """What a run's child has besides; None if one that is shared will do."""
+        """What the run's own child has besides; None if a shared child will do."""
         queue = parse_lane(lane)["queue"]
         if is_rq_queue(queue):
             knows_server = True
@@ -79,11 +79,11 @@ class ChildConfig:
 
     @property
     def has_one_policy(self) -> bool:
-        """Whether what a run brings is all that decides about its child."""
+        """Whether a run's own fields alone decide about its child."""
         return self.server_queues is None or not self.shares_server
 
     def variables(self, own: OwnChildConfig | None) -> dict[str, str]:
-        """The environment of a child. Code that a run has brought sees no more of the worker's than a command does."""
+        """The environment of a child. Code chosen by a run sees no more of the worker's environment than a command."""
         if own is None or not own.brings_code or own.knows_server:
             return {**self.environment, **(own.environment if own else {})}
         passed = {name: value for name, value in self.environment.items() if is_variable_passed(name)}
@@ -92,7 +92,7 @@ class ChildConfig:
 
 @dataclass(frozen=True, slots=True)
 class OwnChildConfig:
-    """What the child of one run alone has besides."""
+    """What the child of one run has besides."""
 
     caps: Mapping[str, int] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -101,10 +101,10 @@ class OwnChildConfig:
 
     @property
     def brings_code(self) -> bool:
-        """Whether it may call other code than the worker's: a folder or PYTHONPATH decides what is imported."""
+        """Whether the run chooses what code is imported, by a folder or variables."""
         return bool(self.environment or self.cwd)
 
 
 def is_variable_passed(name: str) -> bool:
-    """Whether code that a run has brought sees a variable of the worker's: what commands see, and what Python needs."""
+    """Whether code chosen by a run sees a variable of the worker: those that commands see, and Python's own."""
     return name in PASSED_VARIABLES or name.startswith((*PASSED_PREFIXES, "PYTHON", "VIRTUAL_ENV", "AGENTQ_"))

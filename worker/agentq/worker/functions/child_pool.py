@@ -1,11 +1,11 @@
-"""The children of a worker: how many there are, and which of them gets which calls.
+"""The children of a worker: how many there are, and which child gets which calls.
 
-1. A child is started when there is a call that none of the others can take; one at a time, since most calls are short.
-2. One that has something to do takes a slot of the worker. It keeps it for a moment after, so that a slot does not
-   change hands with each of many short calls.
-3. Calls are spread over those that have room. Once it is known that a function is asynchronous, its calls stay apart
-   from the others.
-4. A run that asks for limits, variables or a folder of its own has a child of its own, which ends with it.
+1. Start a child when no other can take a call; one at a time, because most calls are short.
+2. A child with calls takes a slot of the worker, and keeps it for a moment after, so that a slot does not change hands
+   with each of many short calls.
+3. Calls are spread over children with room. Once a function is known to be asynchronous, its calls stay apart from the
+   others.
+4. A run with limits, variables or a folder of its own gets a child of its own, which ends with it.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from agentq.worker.functions.slot_sharing import SlotSharing
 from agentq.worker.slots import WorkerSlots
 
 SLOT_LINGER_MS = 20
-"""How long a child that has nothing to do keeps its slot."""
+"""How long an idle child keeps its slot."""
 _OWN_CHILD_FIELDS = ('"caps":', '"env":', '"cwd":')
 
 
 class ChildPool:
-    """Used by one thread at a time: `engine` sees to that."""
+    """Not thread-safe; the engine holds the lock."""
 
     def __init__(self, config: ChildConfig, slots: WorkerSlots, children_max: Callable[[], int]) -> None:
         self.config = config
         self._slots = slots
         self._children_max = children_max
-        """How many there may be, but for those that are about to end."""
+        """How many children there may be, besides those about to end."""
         self.all: list[ChildProcess] = []
         self.waiting: deque[Claim] = deque()
-        """Calls that no child has been sent."""
+        """Calls not sent to any child yet."""
         self.need_own_child: deque[tuple[Claim, OwnChildConfig]] = deque()
         """Calls that need a child of their own."""
         self.async_paths: set[str] = set()
         """Paths of asynchronous functions."""
         self._slot_idle_ms: dict[ChildProcess, int] = {}
-        """Those that have a slot, and since when they have had nothing to do; 0 while they have."""
+        """The children with a slot, and since when each has been idle; 0 while it has calls."""
         self.slot_sharing = SlotSharing(slots)
 
     # ---- what there is room for
 
     def call_room(self, *, eager: bool) -> int:
-        """How many more calls would find a place at once; if there is much to do, also in a child not started yet."""
+        """How many more calls could be placed at once; if `eager`, also in a child not started yet."""
         free = self._slots.child_slots_free()
         if self.need_own_child and not free:
             return 0
@@ -65,13 +65,13 @@ class ChildPool:
         return 0 if self.slot_sharing.is_leaving(child) else child.room()
 
     def can_start(self) -> bool:
-        """Whether one more may be started: the last one has shown what it can do."""
+        """Whether another child may be started: the last one has begun a call or is idle."""
         shared = list(self._shared())
         return len(shared) < self._children_max() and all(child.proven or child.idle for child in shared)
 
     @property
     def is_starting(self) -> bool:
-        """Whether one is on its way that may have room soon."""
+        """Whether a child is starting that may have room soon."""
         return any(not child.proven for child in self._shared())
 
     def _shared(self) -> Iterator[ChildProcess]:
@@ -80,11 +80,11 @@ class ChildPool:
     # ---- who gets what
 
     def needs_watcher(self) -> bool:
-        """Whether something waits, to be sent or for a child."""
+        """Whether calls wait to be sent, or for a child."""
         return bool(self.waiting or self.need_own_child) or any(child.unsent for child in self.all)
 
     def forget(self, claim: Claim) -> bool:
-        """Whether it was waiting; it is not any more."""
+        """Remove a waiting call; returns whether it was waiting."""
         if claim in self.waiting:
             self.waiting.remove(claim)
             return True
@@ -93,16 +93,16 @@ class ChildPool:
         return len(self.need_own_child) < before
 
     def take_back_all(self) -> list[Claim]:
-        """All that waits; it does not any more."""
+        """Remove and return all waiting calls."""
         claims = [*self.waiting, *(claim for claim, _ in self.need_own_child)]
         self.waiting.clear()
         self.need_own_child.clear()
         return claims
 
     def take(self, claims: Sequence[Claim]) -> None:
-        """Note what has to be called."""
+        """Add claimed calls."""
         for claim in claims:
-            if "\n" in claim.spec:  # which can only stand between the words of its JSON
+            if "\n" in claim.spec:  # only possible between JSON tokens
                 claim = claim._replace(spec=claim.spec.replace("\n", " "))
             needs_own = claim.spec.startswith("{") and any(word in claim.spec for word in _OWN_CHILD_FIELDS)
             if needs_own or not self.config.has_one_policy:
@@ -115,15 +115,15 @@ class ChildPool:
     def _own_config(self, claim: Claim) -> OwnChildConfig | None:
         try:
             spec = parse_spec(claim.spec, claim.lane)
-        except Exception:  # noqa: BLE001 - the child that it goes to says what is wrong with it
+        except Exception:  # noqa: BLE001 - the child reports what is wrong with the spec
             return None
         caps = spec.caps.model_dump(exclude_none=True) if spec.caps is not None else {}
         return self.config.own(claim.lane, caps, spec.env, spec.cwd)
 
     def distribute(self) -> None:
-        """Send out what waits, as far as there is room."""
+        """Send waiting calls to children, as far as there is room."""
         if not self.waiting or (self.need_own_child and not self._slots.child_slots_free()):
-            return  # what wants a child of its own gets the slot of the next that has nothing to do
+            return  # a call that needs its own child gets the slot of the next idle one
         if self.async_paths:
             self._distribute_async()
         while self.waiting:
@@ -135,7 +135,7 @@ class ChildPool:
                 self._send(child, min(share, self._child_room(child)))
 
     def _distribute_async(self) -> None:
-        """Asynchronous calls go where others are awaited; only what has no place there may go anywhere."""
+        """Send asynchronous calls to a child that awaits others; without room there, they may go to any."""
         host = next((child for child in self._available() if child.asynchronous), None)
         async_claims = [claim for claim in self.waiting if _get_function_path(claim.spec) in self.async_paths]
         if host is not None and async_claims:
@@ -147,7 +147,7 @@ class ChildPool:
             host.send(sent)
 
     def _available(self) -> list[ChildProcess]:
-        """Those that can take calls now: first those that have least to do."""
+        """The children that can take calls now, the least busy first."""
         found = [child for child in self._shared() if self._child_room(child) > 0]
         found.sort(key=lambda child: (bool(child.asynchronous), len(child.calls)))
         return [child for child in found if self._has_slot(child)]
@@ -166,7 +166,7 @@ class ChildPool:
             child.send(claims)
 
     def start(self) -> ChildProcess | None:
-        """Start what is missing: a child for a run that wants it alone, or one more for all."""
+        """Start a missing child: one that a run needs for itself, or one more for all."""
         if self.need_own_child and self._slots.take_child_slot():
             claim, own = self.need_own_child.popleft()
             child = self._create(own, claim)
@@ -177,7 +177,7 @@ class ChildPool:
         return None
 
     def replace(self, child: ChildProcess) -> ChildProcess | None:
-        """One is about to end: another takes its place before it does."""
+        """Retire a child; its replacement starts before it ends."""
         child.retiring = True
         return self._create(None, None, with_slot=False) if len(list(self._shared())) < self._children_max() else None
 
@@ -194,7 +194,7 @@ class ChildPool:
         return child
 
     def remove(self, child: ChildProcess) -> None:
-        """It has ended."""
+        """A child has ended."""
         self.all.remove(child)
         if child in self._slot_idle_ms:
             self._free_slot(child, monotonic_ms())
@@ -205,14 +205,14 @@ class ChildPool:
         self.slot_sharing.update(self._slot_idle_ms, now)
 
     def share_slots(self, now: int) -> None:
-        """Give up a slot for a run of another kind, if it is time for that."""
+        """Give up a slot for a process run, if it is due."""
         self.slot_sharing.update(self._slot_idle_ms, now)
         idle = next((child for child in self._slot_idle_ms if child.idle), None)
         if idle is not None and self.slot_sharing.is_due(now):
             self._free_slot(idle, now)
 
     def free_idle_slots(self) -> bool:
-        """Give back the slots of those that have had nothing to do for a while; whether some are still to be."""
+        """Free the slots of children that have been idle for a while; returns whether some still linger."""
         now, some_linger = monotonic_ms(), False
         for child, since in list(self._slot_idle_ms.items()):
             if not child.idle:
@@ -228,7 +228,7 @@ class ChildPool:
 
 
 class ChildNotStarted(Exception):
-    """The system has no room for another process."""
+    """The system could not start another process."""
 
     def __init__(self, claim: Claim | None, message: str) -> None:
         super().__init__(message)

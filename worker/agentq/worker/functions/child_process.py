@@ -1,11 +1,11 @@
-"""One child process, as its worker sees it: started, sent calls, heard, interrupted and ended. Its tasks:
+"""One child process, from the worker's side. Its tasks:
 
-1. Start a fresh interpreter that marks itself as ours, dies with us, and keeps to its limits.
+1. Start a fresh interpreter that carries the worker's mark, dies with the worker, and keeps to its limits.
 2. Number the calls that are sent, and know of each whether it has begun.
-3. Judge how many may wait in it, by how fast it answers.
-4. Take back what has not begun, without its help; see `shared_memory`.
+3. Limit how many calls may wait in it, by how fast it answers.
+4. Withdraw calls that have not begun, without the child's help; see `shared_memory`.
 
-It is used by one thread at a time: `engine` sees to that.
+Not thread-safe; the engine holds the lock.
 """
 
 from __future__ import annotations
@@ -49,38 +49,38 @@ QUEUED_WORK_MS = 30
 QUEUED_CALLS_MAX = 500
 """and how many calls."""
 READ_BYTES = 64 << 10
-"""More would be memory that is mapped anew for each read."""
+"""A larger buffer would be mapped anew for each read."""
 SETTLE_MS = 2
-"""After so long both sides see what the other has written to the board."""
+"""After this time both sides see what the other wrote to the shared memory."""
 LEAVE_TIMEOUT_MS = 5_000
-"""How long it may take to end by itself."""
+"""How long a child may take to end by itself."""
 
 
 class ChildProcess:
-    """See above."""
+    """One child: its calls, its connection and its process."""
 
     def __init__(self, config: ChildConfig, own: OwnChildConfig | None = None) -> None:
         self.config, self.own = config, own
         self.calls: dict[CallKey, int] = {}
-        """What was sent and has not been answered, in order, each with its number."""
+        """Calls that were sent and not answered, in order, each with its number."""
         self.asynchronous: set[CallKey] = set()
         self.started: set[CallKey] = set()
-        """The server knows, or is being told, that these have begun."""
+        """Calls reported to the server as started."""
         self.next_number = 1
         self.sent = 0
         self.window = 1.0
         self.call_ms = 0.0
-        """How long a call takes, as a moving average."""
+        """Duration of a call, as a moving average."""
         self.withdrawing = self.retiring = self.is_leaving = self.killed = self.hung_up = False
         self.withdrawn_at_ms = self.leave_ms = 0
-        """When it is known what it will not begin, and by when it should have ended."""
+        """When the withdrawn calls are known, and by when it should have ended."""
         self.current, self.current_since_ms, self.checked_ms = 0, monotonic_ms(), 0
-        """The call that it was at, since when that has been so, and when its calls were looked at last."""
+        """Its current call, since when, and when its calls were last checked."""
         self.begun_before: set[CallKey] = set()
-        """What had begun by then."""
+        """The calls that had begun at the last check."""
         self._answered_ms = 0
         self.unsent = bytearray()
-        """What the socket had no room for."""
+        """Bytes that the socket had no room for."""
         self._frames = protocol.FrameDecoder(protocol.RECORD_HEADER)
         self._start()
 
@@ -147,7 +147,7 @@ class ChildProcess:
         self._register_root()
 
     def _register_root(self) -> None:
-        """It is the root of a tree, so that nobody takes it for an orphan."""
+        """Register it as the root of a process tree, so that it is not reaped as an orphan."""
         root = procfs.read_stat(self.pid) or procfs.ProcessStat(self.pid, os.getpid(), self.pid, self.pid, 0, True)
         root_processes[self.pid] = root.began
         self.tree = process_tree.ProcessTree(self.cookie, root, monotonic_ms(), self.leaf)
@@ -159,7 +159,7 @@ class ChildProcess:
             self.pidfd = -1
 
     def kill(self) -> None:
-        """With all that is in its group."""
+        """Kill it and its process group."""
         self.killed = True
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -177,7 +177,7 @@ class ChildProcess:
         if self.pidfd >= 0:
             os.close(self.pidfd)
 
-    # ---- what it is told
+    # ---- to the child
 
     @property
     def idle(self) -> bool:
@@ -185,7 +185,7 @@ class ChildProcess:
 
     @property
     def proven(self) -> bool:
-        """It has begun something, so it can."""
+        """Whether it has begun a call, and so works."""
         return bool(self.memory.numbers[CURRENT_CALL])
 
     def room(self) -> int:
@@ -209,7 +209,7 @@ class ChildProcess:
         self._write(protocol.encode_frame(*lines))
 
     def leave(self, now: int) -> None:
-        """It has nothing to do any more."""
+        """Tell an idle child to end."""
         self.is_leaving, self.leave_ms = True, now + LEAVE_TIMEOUT_MS
         self.send_lines(protocol.LEAVE)
 
@@ -230,28 +230,28 @@ class ChildProcess:
             sent = self.socket.send(frame)
         except BlockingIOError:
             sent = 0
-        except OSError:  # it has died, which is about to be noticed
+        except OSError:  # the child has died; the watcher notices
             return
         if sent < len(frame):
             self.unsent += frame[sent:]
 
     def write_unsent(self) -> None:
-        """It can take more."""
+        """The socket has room again."""
         with suppress(OSError):
             sent = self.socket.send(self.unsent[:READ_BYTES])
             del self.unsent[:sent]
 
     @property
     def poll_events(self) -> int:
-        """What to poll its socket for."""
+        """The events to poll its socket for."""
         return select.POLLIN | (select.POLLOUT if self.unsent else 0)
 
-    # ---- what it says
+    # ---- from the child
 
     def read(self) -> tuple[list[str], bool]:
-        """The lines of what it has said since the last time, and whether it is still there.
+        """The lines it has sent since the last read, and whether its connection is open.
 
-        First the socket, then the ring up to where it was written before that: so a record never overtakes another.
+        First the socket, then the ring up to where it was written before that: so no record overtakes another.
         """
         head, pieces, open_ = self.memory.settled_head(), list[bytes](), True
         try:
@@ -272,16 +272,16 @@ class ChildProcess:
         return lines, open_
 
     def read_rest(self) -> list[str]:
-        """What it has left in the ring. It is dead."""
+        """What a dead child left in the ring."""
         return _split_last_lines(
             [self.memory.take(self.memory.settled_head()), self.memory.take(self.memory.settled_head())]
         )
 
     def adjust_window(self, number: int) -> None:
-        """So many calls have ended: how many may wait is judged anew, and at most doubles."""
+        """So many calls have ended: set how many may wait, at most twice as many as before."""
         now = monotonic_ms()
         if not self.call_ms and number == self.sent:
-            # What was sent first has waited for the start of the child.
+            # The first calls have waited for the child to start.
             self._answered_ms, self.window = now, 2.0
             return
         call_ms = max(now - self._answered_ms, 0.02) / number
@@ -299,18 +299,18 @@ class ChildProcess:
         return self.calls[key] <= self.memory.numbers[CURRENT_CALL]
 
     def has_waiting(self) -> bool:
-        """Whether something has not begun."""
+        """Whether a call has not begun."""
         return bool(self.calls) and self.calls[next(reversed(self.calls))] > self.memory.numbers[CURRENT_CALL]
 
     def withdraw(self) -> None:
-        """Begin to take back what has not begun; `withdrawn` says, a moment later, what that is."""
+        """Start to withdraw calls that have not begun; a moment later `take_withdrawn` returns them."""
         numbers = self.memory.numbers
         numbers[WITHDRAWN_TO] = self.next_number
         numbers[WITHDRAWN_FROM] = numbers[CURRENT_CALL] + 1
         self.withdrawing, self.withdrawn_at_ms = True, monotonic_ms() + SETTLE_MS
 
     def take_withdrawn(self) -> list[CallKey]:
-        """What it will never begin. It may refuse one more, which it was about to begin."""
+        """The calls it will never begin. It may refuse one more, which it was about to begin."""
         current = self.memory.numbers[CURRENT_CALL]
         keys = [key for key, number in self.calls.items() if number > current]
         for key in keys:
@@ -321,7 +321,7 @@ class ChildProcess:
 
 
 def _open_text_pipe(text: str) -> int:
-    """A pipe that holds a text, which no list of processes shows."""
+    """A pipe that holds a text, so that no process list shows it."""
     read, write = os.pipe()
     with os.fdopen(write, "w", encoding="utf-8") as pipe:
         pipe.write(text)
@@ -329,7 +329,7 @@ def _open_text_pipe(text: str) -> int:
 
 
 class ChildStderr:
-    """What a child writes to its stdout and stderr itself, not through Python: passed on to ours, the end kept."""
+    """Output that a child writes past Python to stdout and stderr: forwarded to the worker's stderr, the end kept."""
 
     def __init__(self, end: int) -> None:
         self._end = end

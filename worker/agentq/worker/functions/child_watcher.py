@@ -1,9 +1,9 @@
-"""The thread that watches children: what they say, what they are at, and whether they live.
+"""Watches the children in a thread: what they send, which calls they execute, and whether they live.
 
-It looks every few milliseconds at those that have something to do: which call it is that they are at. One that has
-taken long is said to have begun, and what waits behind it goes to other children, or back to its lane. When all that is
-under way is known to be long, and when nothing is, it sleeps until it is woken. It also starts all children, since one
-dies with the thread that started it.
+Every few milliseconds it checks busy children for their current call. A call that takes long is reported as started,
+and calls waiting behind it go to other children or back to their lane. When all current calls are known to be long, and
+when there are none, the thread sleeps until it is woken. It also starts all children, because a child dies with the
+thread that started it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ T = TypeVar("T")
 
 WATCH_TICK_MS = 5
 LONG_CALL_MS = 20
-"""A call of more than this is said to have begun,"""
+"""A call of more than this is reported as started,"""
 BUSY_CALL_MS = 50
-"""and one of more than this has nothing waiting behind it. What finds no place for so long goes back to its lane."""
+"""and calls waiting behind one of more than this are withdrawn. Calls without a place for so long go back to their
+lane.
+"""
 RETRY_MS = 1_000
 
 
 class WatchedEngine(Protocol):
-    """What the thread watches, and what it calls when something happens; `FunctionEngine` is one."""
+    """What the thread watches and calls; `FunctionEngine` is one."""
 
     children: ChildPool
     exchange: FunctionExchange
@@ -78,12 +80,12 @@ class ChildWatcher:
         self._poll = select.poll()
         self._poll.register(self._wake_reader, select.POLLIN)
         self._polled: dict[int, tuple[ChildProcess, int]] = {}
-        """By descriptor: whose it is, and what is awaited of it."""
+        """By descriptor: its child, and the events polled for."""
         self._waiting_since_ms: int | None = None
-        """Since when something has waited for a place."""
+        """Since when calls have waited for a place."""
         self._asleep = False
         self.ignores_children = False
-        """Whether it does not listen to children, as too much waits for the server."""
+        """Whether children are not read, because too many outcomes wait for the server."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentq-functions", daemon=True)
 
@@ -91,21 +93,21 @@ class ChildWatcher:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it look now, unless it is about to anyway."""
+        """Wake the thread, unless it is about to check anyway."""
         if self._asleep and threading.current_thread() is not self._thread:
             try:
                 os.write(self._wake_writer, b"!")
             except BlockingIOError:
-                return  # it has been called often enough
+                return  # the pipe is full of wake-ups
 
     def withdraw(self, child: ChildProcess) -> None:
-        """Take back what a child has not begun, in a moment."""
+        """Withdraw, in a moment, what a child has not begun."""
         if not child.withdrawing and child.has_waiting():
             child.withdraw()
             self.wake()
 
     def close(self) -> None:
-        """End all children, and then the thread."""
+        """End all children, then the thread."""
         self._closed.set()
         self.wake()
         self._thread.join()
@@ -113,7 +115,7 @@ class ChildWatcher:
         os.close(self._wake_writer)
 
     def ask_until_answered(self, ask: Callable[[], T]) -> T | None:
-        """Ask the server until it answers, or it is over."""
+        """Ask the server until it answers; None once this is closed."""
         while not self._closed.is_set():
             try:
                 return ask()
@@ -124,7 +126,7 @@ class ChildWatcher:
     def _run(self) -> None:
         try:
             self._watch()
-        except Exception as error:  # noqa: BLE001 - without this thread, nothing goes on
+        except Exception as error:  # noqa: BLE001 - the worker cannot run without this thread
             traceback.print_exc()
             self._engine.on_watcher_failed(error)
 
@@ -132,7 +134,7 @@ class ChildWatcher:
         children = self._engine.children.all
         while not self._closed.is_set() or children:
             with self._lock:
-                # Whoever changes something from here on finds us asleep, and wakes us.
+                # A thread that changes something from here on sees `_asleep` and wakes this one.
                 self._asleep = True
                 timeout_ms = self._tick(monotonic_ms())
                 self._register()
@@ -155,7 +157,7 @@ class ChildWatcher:
         if event & select.POLLOUT:
             child.write_unsent()
         if event & ~select.POLLOUT and not self._read_child(child):
-            # It is ending, or has closed what it needs to go on.
+            # The child is ending, or has closed its connection.
             if child.calls or child.pidfd < 0:
                 child.process.kill()
                 self._on_child_ended(child)
@@ -164,7 +166,7 @@ class ChildWatcher:
                 child.hung_up = True
 
     def _read_child(self, child: ChildProcess) -> bool:
-        """Take in what it has said; whether it is still there."""
+        """Read what the child has sent; returns whether its connection is open."""
         try:
             lines, open_ = child.read()
         except SharedMemoryCorrupt:
@@ -184,9 +186,9 @@ class ChildWatcher:
         self._engine.on_child_ended(child)
 
     def _register(self) -> None:
-        """Poll for what is to be heard now."""
+        """Register the descriptors and events to poll for."""
         self.ignores_children = self._engine.exchange.is_full
-        # Once more: whoever has made room before it could see that we are deaf wakes nobody.
+        # Check again: room made before `ignores_children` was visible wakes nobody.
         self.ignores_children = full = self.ignores_children and self._engine.exchange.is_full
         for child in self._engine.children.all:
             wanted = child.poll_events & (~select.POLLIN if full else ~0)
@@ -202,7 +204,7 @@ class ChildWatcher:
     # ---- every few milliseconds
 
     def _tick(self, now: int) -> int | None:
-        """Do all that is due; for how long there will be nothing, if nobody says anything."""
+        """Do everything that is due; returns how long nothing will be due without an event."""
         engine = self._engine
         for child in list(engine.children.all):
             self._check_child(child, now)
@@ -250,7 +252,7 @@ class ChildWatcher:
             self._report_started(child, now)
 
     def _next_check_ms(self, child: ChildProcess, now: int) -> int | None:
-        """When it has to be looked at again, though it says nothing; never while all in it is known to be long."""
+        """When the child has to be checked without an event; None while all its calls are known to be long."""
         if child.is_leaving:
             return max(1, child.leave_ms - now)
         if child.withdrawing:

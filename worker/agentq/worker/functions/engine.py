@@ -1,11 +1,12 @@
-"""The function runs of a worker: taken in batches, spread over children, watched, and told how they ended. Its tasks:
+"""Executes the function runs of a worker: takes batches, spreads them over children, and reports the outcomes. Its
+tasks:
 
-1. Give what was claimed to the children, from whichever thread it comes, so that it begins without a detour.
-2. Listen to the children, in a thread of its own; what has ended goes to the exchange, which brings the next.
-3. Stop calls, by exception first and then by force; find out how a child died, and let only its own calls fail.
-4. Hand back in a drain what has not begun, at once.
+1. Give claimed calls to the children at once, in whichever thread they arrive.
+2. Read the children in a thread of its own; ended calls go to the exchange, which brings the next ones.
+3. Stop calls, by exception first and then by force. Find out how a child died, and fail only the calls it had begun.
+4. In a drain, hand back at once what has not begun.
 
-One lock keeps these apart; it is held for moments only, never while the server is spoken to.
+One lock protects the state. It is held for moments only, never during a call to the server.
 """
 
 # Over 400 lines: the life of a function's run in a worker, from claim to report.
@@ -43,7 +44,7 @@ from agentq.worker.reporting.report_sender import AttemptReport
 from agentq.worker.slots import WorkerSlots
 
 FENCED_GRACE_MS = 2_000
-"""How long an awaited call that was superseded may take to end, before it takes its neighbours along."""
+"""How long a fenced asynchronous call may take to end before its child is killed, with its other calls."""
 NO_ROOM_REASON = "no child had room for it"
 LEAVING_REASON = "its worker is leaving"
 SURPLUS_REASON = "its worker has had its runs"
@@ -57,19 +58,19 @@ class EngineContext:
     log_upload: LogUpload
     receive: Callable[[Claim], Resumption | None]
     end_tree: Callable[[ProcessTree], None]
-    """A child has ended: see that nothing is left of what it started."""
+    """A child has ended: end what is left of its process tree."""
     dispatch_run: Callable[[Claim], None]
-    """A run that is no function was claimed by the exchange."""
+    """The exchange claimed a run that is no function."""
     request_calls: Callable[[], None]
-    """More calls are wanted from the claiming thread."""
+    """The claiming thread should claim more calls."""
     on_idle: Callable[[], None]
-    """There is no function run in hand any more."""
+    """No function run is held any more."""
     on_ended: Callable[[Sequence[FunctionOutcome], Sequence[AgentqError | None]], None]
     on_failure: Callable[[AgentqError], None]
 
 
 class FunctionEngine:
-    """See above."""
+    """Owns the children, the exchange with the server, and the thread that watches the children."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class FunctionEngine:
         )
         self.replies = ReplyHandler(slots.function_claims, self.stops, listener)
         self._to_stop: dict[CallKey, tuple[AttemptStop, str, int | None]] = {}
-        """Calls that are being taken back because they are to stop."""
+        """Calls that are being withdrawn because they are to stop."""
         self._draining = False
         self._receive_pool = ThreadPoolExecutor(1, "agentq-receive")
         self._watcher = ChildWatcher(self, self._lock)
@@ -113,21 +114,21 @@ class FunctionEngine:
     # ---- calls come in
 
     def call_room(self) -> int:
-        """How many more calls would find a place at once."""
+        """How many more calls could be placed at once."""
         with self._lock:
             if self._draining or self.exchange.is_full:
                 return 0
             return self.children.call_room(eager=not self.exchange.is_paused)
 
     def room_here(self) -> int:
-        """How many of them the claiming thread should get."""
+        """How many of them the claiming thread should claim."""
         return self.call_room() if self.exchange.is_paused else 0
 
     def claims_itself(self) -> bool:
         return not self.exchange.is_paused
 
     def take(self, claims: Sequence[Claim], requested: int | None = None) -> None:
-        """These were claimed; `asked` is how many were asked for."""
+        """Place claimed calls; `requested` is how many were asked for."""
         with self._lock:
             self._stop_earlier_attempts(claims)
             self._slots.take_functions(claims)
@@ -145,12 +146,13 @@ class FunctionEngine:
             self.exchange.resume()
 
     def on_claiming_done(self) -> None:
-        """The claiming thread has nothing more to do now. Only then is the one that watches woken, which would
-        otherwise take the processor from the child that is about to begin."""
+        """The claiming thread is idle. Only now wake the watcher: earlier it would take the processor from the child
+        that is about to begin.
+        """
         self._watcher.wake()
 
     def _stop_earlier_attempts(self, claims: Sequence[Claim]) -> None:
-        """The server has taken a run from us, or forgotten that we had it, and given it to us once more."""
+        """Fence held attempts of runs that the server gave to this worker once more."""
         again = {claim.id for claim in claims if not claim.fence.startswith("1-")}
         for claim in [each for each in self._slots.function_claims.values() if each.id in again] if again else ():
             self.stop(claim, AttemptStop.FENCED)
@@ -158,8 +160,8 @@ class FunctionEngine:
     def _on_exchanged(
         self, ended: Sequence[FunctionOutcome], refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
     ) -> None:
-        """The server has heard how these ended, or refused to, as they were superseded; and has given more."""
-        if claims:  # first, so that a worker that ends when nothing is left does not see its hands empty
+        """The server accepted or refused these outcomes, and granted more calls."""
+        if claims:  # first, so that a bounded worker does not find itself idle in between
             functions = claims
             if not all(map(is_function_lane, {claim.lane for claim in claims})):
                 functions = [claim for claim in claims if is_function_lane(claim.lane)]
@@ -175,13 +177,13 @@ class FunctionEngine:
         self.check_idle()
 
     def is_busy(self) -> bool:
-        """Whether there is something to do, besides telling the server of it."""
+        """Whether there is more to do than reporting outcomes."""
         with self._lock:
             children = self.children
             return bool(children.waiting or children.need_own_child or any(child.calls for child in children.all))
 
     def check_idle(self) -> None:
-        """Something may be over."""
+        """Call `on_idle` if no calls are left."""
         if (self._bounded and not self._slots.function_claims) or (self._draining and not self.is_busy()):
             self._context.on_idle()
 
@@ -194,7 +196,7 @@ class FunctionEngine:
     # ---- calls are stopped
 
     def stop(self, claim: Claim, why: AttemptStop, reason: str = "", within_ms: int | None = None) -> None:
-        """End a call, or take it back if it has not begun."""
+        """Stop a call, or withdraw it if it has not begun."""
         with self._lock:
             key = claim[:2]
             if self._slots.function_claims.get(key) != claim:
@@ -206,7 +208,7 @@ class FunctionEngine:
             if why is AttemptStop.FENCED:
                 self._slots.drop(claim)
             if child is None:
-                return  # it has ended
+                return  # the call has ended
             if child.has_begun(key):
                 self._stop_begun(child, claim, why, reason, within_ms)
             else:
@@ -228,7 +230,7 @@ class FunctionEngine:
         self._watcher.wake()
 
     def _end_not_begun(self, claim: Claim, why: AttemptStop, reason: str) -> None:
-        """A call that has not begun is over."""
+        """End a call that has not begun."""
         if why is AttemptStop.CANCELLED:
             self.replies.fail(claim, OutcomeClass.CANCELLED, reason)
         elif why is AttemptStop.RELEASED:
@@ -238,20 +240,20 @@ class FunctionEngine:
             self._slots.drop(claim)
 
     def stop_all(self, reason: str, within_ms: int | None = None) -> None:
-        """Hand back everything in hand."""
+        """Hand back every held call."""
         with self._lock:
             for claim in list(self._slots.function_claims.values()):
                 self.stop(claim, AttemptStop.RELEASED, reason, within_ms)
 
     def on_refused(self, claim: Claim, refusal: AgentqError) -> None:
-        """The server did not take `start`."""
+        """The server refused `start`."""
         if isinstance(refusal, Stopping):
             self.stop(claim, AttemptStop.CANCELLED, "cancelled on request")
         else:
             self.stop(claim, AttemptStop.FENCED)
 
     def on_withdrawn(self, child: ChildProcess) -> None:
-        """What a child had not begun is ours again."""
+        """Place again, or end, the calls that a child had not begun."""
         keys = child.take_withdrawn()
         claims = [claim for key in keys if (claim := self._slots.function_claims.get(key)) is not None]
         for claim in claims:
@@ -274,16 +276,16 @@ class FunctionEngine:
     # ---- children end
 
     def replace(self, child: ChildProcess) -> None:
-        """This one has had its time."""
+        """Replace a child that has reached its limits."""
         if not child.retiring:
             try:
                 self.children.replace(child)
             except ChildNotStarted:
-                self._watcher.wake()  # it is tried again when a call needs it
+                self._watcher.wake()  # retried when a call needs it
             self._watcher.withdraw(child)
 
     def on_child_ended(self, child: ChildProcess) -> None:
-        """A child has ended: what had begun in it fails, the rest goes on in others."""
+        """A child has ended: the calls it had begun fail, the others go to other children."""
         begun = set(child.begun())
         status = child.reap()
         kind, error = _classify_child_exit(child, status)
@@ -298,14 +300,14 @@ class FunctionEngine:
             elif key not in begun and (position or child.proven):
                 self.children.waiting.append(claim)
             elif key not in begun:
-                message = f"The child that was to call it {error} before it could."
+                message = f"The child {error} before it could call the function."
                 self.replies.fail(claim, OutcomeClass.SPAWN, message, tail)
             elif stop is not None and stop.is_overdue(now) and stop.released:
                 self.replies.release(claim, stop.reason)
             elif stop is not None and stop.is_overdue(now):
                 self.replies.fail(claim, stop.class_, stop.reason, tail)
             elif child.killed:
-                self.replies.fail(claim, OutcomeClass.LOST, "its process was killed because of another run in it")
+                self.replies.fail(claim, OutcomeClass.LOST, "its process was killed because of another run")
             else:
                 self.replies.fail(claim, kind, error, tail)
         child.calls.clear()
@@ -316,7 +318,7 @@ class FunctionEngine:
             self._release_waiting()
 
     def on_watcher_failed(self, error: Exception) -> None:
-        """There is a fault in here: nothing can be told of any call, and others will make them."""
+        """The watcher thread has failed: no outcome of a call can be known, so the worker ends."""
         for child in self.children.all:
             child.kill()
         self.children.all.clear()
@@ -324,7 +326,7 @@ class FunctionEngine:
         self._context.on_failure(AgentqError(f"The worker cannot go on: {type(error).__name__}: {error}."))
 
     def maintain_children(self, now: int) -> bool:
-        """Start, fill and send away children as it is time for; whether something waits for a place."""
+        """Start, fill and dismiss children as needed; returns whether calls wait for a place."""
         calls_max = self.children.config.calls_max
         for child in list(self.children.all):
             if calls_max is not None and child.own is None and child.sent >= calls_max:
@@ -343,11 +345,11 @@ class FunctionEngine:
         return bool(self.children.waiting or self.children.need_own_child)
 
     def release_unplaced(self) -> None:
-        """Hand back what has found no place."""
+        """Hand back calls that found no place."""
         self._release(self.children.take_back_all(), NO_ROOM_REASON)
 
     def request_calls(self) -> None:
-        """More calls are wanted. Where they come from may know already, and not be told again."""
+        """Request more calls, unless they are requested already."""
         if self.exchange.is_paused:
             self._context.request_calls()
         elif self.exchange.is_idle:
@@ -373,7 +375,7 @@ class FunctionEngine:
             self.replies.release(claim, reason)
 
     def close(self, patience_ms: int) -> bool:
-        """Tell what is left, and end the children; false if the server did not hear it all in time."""
+        """Send the remaining outcomes and end the children; false if the server did not acknowledge all in time."""
         all_sent = self.exchange.close(patience_ms)
         self._watcher.close()
         self._receive_pool.shutdown(wait=False, cancel_futures=True)
@@ -383,7 +385,7 @@ class FunctionEngine:
         self._receive_pool.submit(self._fetch_resumption, child, claim)
 
     def _fetch_resumption(self, child: ChildProcess, claim: Claim) -> None:
-        """What it resumes with, as soon as the server says."""
+        """Send the child what the run resumes with, once the server answers."""
         try:
             resumption = self._watcher.ask_until_answered(lambda: self._context.receive(claim))
         except AgentqError:
@@ -397,14 +399,14 @@ class FunctionEngine:
 
 
 def _get_stop_grace_ms(claim: Claim) -> int:
-    """Only a run that says more than its call says how long it may take to stop."""
+    """The stop grace of a run; only a run with a JSON spec can have one of its own."""
     if not claim.spec.startswith("{"):
         return STOP_GRACE_MS
     return int(json.loads(claim.spec).get("stop_grace_ms", STOP_GRACE_MS))
 
 
 def _classify_child_exit(child: ChildProcess, status: int) -> tuple[OutcomeClass, str]:
-    """How a child ended by itself, for those that it took along."""
+    """The outcome class and error for calls in a child that ended by itself."""
     killed = status == -signal.SIGKILL and not child.killed and procfs.count_oom_kills() > child.kills_before
     if killed or (child.leaf is not None and child.leaf.out_of_memory()):
         return OutcomeClass.OOM, "ran out of memory"

@@ -1,10 +1,11 @@
-"""Telling the server how calls ended, and getting the next ones in the same round trip. Its threads are two, so that
-the server has the next exchange before we have looked at the answer to the last.
+"""Reports outcomes of calls to the server and claims the next calls in the same round trip.
 
-1. What has ended since the last time is told in one call, which also claims as many as the children have room for.
-2. When fewer come than were asked for, the lanes are empty: from then on it only tells, and the claiming thread waits
-   for the next calls along with everything else. When that thread gets as many as it asked for, it is this one's turn.
-3. While the server is away, what ended is kept and told again. It can be told twice.
+Two threads do this, so that the server has the next exchange before this side has handled the last reply.
+
+1. Outcomes since the last exchange are sent in one call, which also claims as many calls as the children have room for.
+2. When fewer arrive than requested, the lanes are empty: from then on it only reports, and the claiming thread waits
+   for calls along with everything else. When that thread gets as many as it requested, the exchange claims again.
+3. While the server is away, outcomes are kept and sent again. They can be sent twice.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ from agentq.coordinator.workers.lease import EXCHANGES_IN_FLIGHT, FunctionOutcom
 from agentq.worker.reporting.report_sender import AttemptReport, build_report
 
 BATCH_MAX = 200
-"""Calls that are told of, and asked for, at once: less than wait in a child, which else had nothing to do meanwhile."""
+"""Outcomes sent, and calls claimed, in one exchange: fewer than wait in a child, which would be idle meanwhile
+otherwise.
+"""
 BATCH_BYTES = 4 << 20
 RETRY_MS = 1_000
 PENDING_BYTES_MAX = 64 << 20
-"""Outcomes that wait for the server; while there are more, children are not listened to."""
+"""Outcomes that may wait for the server; beyond that, children are not read."""
 RETRYABLE_ERRORS = (Unreachable, TryLater, Evicted)
-"""The server has not heard it."""
+"""The server did not process the exchange."""
 
 
 class FunctionExchange:
-    """The calls' way to the server and back."""
+    """Exchanges outcomes for calls with the server."""
 
     def __init__(
         self,
@@ -52,19 +55,19 @@ class FunctionExchange:
         self._pending_bytes_max = kept_bytes
         self._ended: deque[FunctionOutcome] = deque()
         self._sending: list[list[FunctionOutcome]] = [[] for _ in range(EXCHANGES_IN_FLIGHT)]
-        """What each thread is telling the server."""
+        """The batch that each thread is sending."""
         self._bytes = 0
         self._requested = 0
-        """How many more are asked for, until they are in the engine's hands."""
+        """How many calls are requested and not yet handed to the engine."""
         self._request_lock = threading.Lock()
         self._busy_threads = 0
-        """Threads that are speaking to the server."""
+        """Threads in a call to the server."""
         self._changed = threading.Condition()
         self._closed = False
         self._pause = threading.Event()
         self._claim_due = False
         self.is_paused = True
-        """Whether it leaves claiming to others."""
+        """Whether it leaves claiming to the claiming thread."""
         self._threads = [
             threading.Thread(target=self._run, args=(way,), name=f"agentq-exchange-{way}", daemon=True)
             for way in range(EXCHANGES_IN_FLIGHT)
@@ -83,11 +86,11 @@ class FunctionExchange:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that nothing more should come."""
+        """Whether so many outcomes wait that children should not be read."""
         return self._bytes > self._pending_bytes_max
 
     def resume(self) -> None:
-        """There is more where the last calls came from."""
+        """Claim again: the lanes have more calls."""
         with self._changed:
             self.is_paused = False
             self._claim_due = True
@@ -95,11 +98,11 @@ class FunctionExchange:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for something to tell."""
+        """Whether it waits for outcomes."""
         return not self._busy_threads and not self._ended
 
     def close(self, patience_ms: int) -> bool:
-        """Tell what is left, and end; false if the server did not hear it all in time."""
+        """Send what is left and end; false if the server did not acknowledge all in time."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -109,7 +112,7 @@ class FunctionExchange:
         return not self._ended and not any(thread.is_alive() for thread in self._threads)
 
     def unsent(self) -> list[AttemptReport]:
-        """How calls ended of which the server has not been told, once this is closed."""
+        """Outcomes that the server did not acknowledge, once this is closed."""
         with self._changed:
             return [build_report(*end) for ended in (*self._sending, self._ended) for end in ended]
 
@@ -127,13 +130,13 @@ class FunctionExchange:
                     self._changed.notify()
             calls = self._reserve_calls()
             try:
-                # Once it has asked, it asks for as many until it is answered: a reply that was lost has runs for us.
+                # Repeat the same request until it is answered: a lost reply may have granted runs.
                 while (batch or calls) and not self._exchange(way, batch, size, calls):
-                    # Away, or still to be registered anew: what ended is kept, and told again.
+                    # The server is away, or this worker has to register again: keep the batch and retry.
                     self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                     if self._closed and not batch:
                         return
-            except Exception as error:  # noqa: BLE001 - whatever it is, nothing is lost silently
+            except Exception as error:  # noqa: BLE001 - no outcome is lost silently
                 with self._changed:
                     self._ended.extendleft(reversed(batch))
                 if not isinstance(error, AgentqError):
@@ -152,7 +155,7 @@ class FunctionExchange:
                     self._changed.notify()
 
     def _next_batch(self) -> tuple[list[FunctionOutcome], int]:
-        """The next to tell of, and how many bytes they are."""
+        """The next outcomes to send, and their size in bytes."""
         batch: list[FunctionOutcome] = []
         size, ended = 0, self._ended
         while ended and len(batch) < BATCH_MAX and (not batch or size + len(ended[0].outcome) <= BATCH_BYTES):
@@ -161,11 +164,11 @@ class FunctionExchange:
         return batch, size
 
     def _reserve_calls(self) -> int:
-        """How many to ask for. Both threads may wonder at the same time, and only one gets what there is room for."""
+        """How many calls to request. Both threads may ask at once, and only one gets the room."""
         with self._request_lock:
-            # In this order: what comes in between is counted twice rather than not at all.
+            # In this order: calls that arrive in between are counted twice rather than not at all.
             requested = self._requested
-            # Not under the lock of what changes: whoever answers may be about to tell us something.
+            # Not under `_changed`: `_call_room` takes the engine's lock, whose holder may be reporting to us.
             room = 0 if self.is_paused or self._closed else self._call_room()
             calls = min(BATCH_MAX, max(0, room - requested))
             with self._changed:
@@ -173,7 +176,7 @@ class FunctionExchange:
             return calls
 
     def _exchange(self, way: int, batch: list[FunctionOutcome], size: int, calls: int) -> bool:
-        """Tell of these and get more; false if the server did not hear it all."""
+        """Send a batch and claim calls; false if the server did not process it all."""
         try:
             refusals, claims = self._lease.exchange(batch, calls, way=way)
         except RETRYABLE_ERRORS:
@@ -182,7 +185,7 @@ class FunctionExchange:
             end for end, refusal in zip(batch, refusals, strict=True) if isinstance(refusal, RETRYABLE_ERRORS)
         ]
         if unanswered:
-            # One of several partitions is away. What the others gave has to reach the children all the same.
+            # One of several partitions is away. Calls from the others have to reach the children all the same.
             answered = [
                 position for position, refusal in enumerate(refusals) if not isinstance(refusal, RETRYABLE_ERRORS)
             ]
@@ -202,6 +205,6 @@ class FunctionExchange:
         return True
 
     def _count_answered(self, size: int) -> None:
-        """The server has heard outcomes of so many bytes."""
+        """The server acknowledged outcomes of this size."""
         with self._changed:
             self._bytes -= size

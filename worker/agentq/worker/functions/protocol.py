@@ -1,17 +1,17 @@
-"""What a worker and its children say to each other, over a stream socket and the ring of their board.
+"""The messages between a worker and its children, over a stream socket and the ring of their shared memory.
 
-To the child go frames: their length, and lines. The first line says what it is:
+Frames go to the child: their length, and lines. The first line is the kind:
 
     calls  the number of the first; then for each its id, fence, lane and spec
     stop   the number of a call, and why: an exception in it
     told   the answer to `+receive`
     leave  end, when all that has begun is over
 
-From the child come records of four lines: id, fence, what it is, and its text. They stand in the ring, and a frame
-without a body says how far; one that the ring has no room for comes as the body of a frame, after what is in the ring.
-What a record is: a class of outcome, its text being the outcome; or a word that begins with `+`.
+Records of four lines come from the child: id, fence, kind and text. They are in the ring, and a frame without a body
+says how far it is written; a record that the ring has no room for is the body of a frame, after what is in the ring.
+The kind of a record is a class of outcome, its text being the outcome; or a word that begins with `+`.
 
-Nothing that goes over has a newline in it but as the end of a line: ids, fences, lanes, JSON and paths have none.
+Newlines only end lines: ids, fences, lanes, JSON and paths contain none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORD_HEADER = struct.Struct("<QI")
 CALLS, STOP, ANSWER, LEAVE = "calls", "stop", "told", "leave"
 
 LATE_STOP, UNWANTED_STOP = 1, 2
-"""Why a call is stopped: its time is over, or it is not wanted any more."""
+"""Why a call is stopped: its timeout expired, or it is not wanted any more."""
 
 INTERRUPT_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2)
 """The signal on which a child looks whether its call is to be stopped; none that functions would use."""
@@ -39,17 +39,17 @@ PROGRESS = "+progress"
 PARK = "+park"
 """The wait, and the reason, as a JSON array."""
 RECEIVE = "+receive"
-"""It wants to know what it resumes with."""
+"""The call asks what its run resumes with."""
 TIMED = "+timed"
-"""It has begun and has limits: its time, its time in silence, and the grace after those, in milliseconds; 0 is none."""
+"""A call with limits has begun: timeout, silence timeout and stop grace, in milliseconds; 0 is none."""
 ASYNC = "+async"
-"""It has begun and is awaited: others can begin beside it. The path of its function."""
+"""A call has begun that is awaited: others can begin beside it. The path of its function."""
 REFUSED = "+refused"
-"""It was withdrawn before it could begin; its number."""
+"""The call was withdrawn before it could begin; its number."""
 DELAYED = "+delayed"
-"""It asks for a wait before the next attempt: class and milliseconds before the outcome, with spaces."""
+"""The outcome asks for a wait before the next attempt: class, milliseconds and outcome, separated by spaces."""
 FULL = "+full"
-"""Of no call: the child has grown too large and wants to be replaced."""
+"""Belongs to no call: the child has grown too large and wants to be replaced."""
 
 RECORD_LINES = 4
 
@@ -66,14 +66,14 @@ def encode_record(run: str, fence: str, what: str, text: str) -> bytes:
 
 
 class FrameDecoder:
-    """Takes a stream of bytes apart."""
+    """Splits a stream of bytes into frames."""
 
     def __init__(self, header: struct.Struct) -> None:
         self._header = header
         self._rest = bytearray()
 
     def decode(self, piece: bytes) -> Iterator[tuple[tuple[int, ...], bytes]]:
-        """The frames that are whole now: their headers, and their bodies."""
+        """The frames that are complete now: their headers and bodies."""
         rest, size = self._rest, self._header.size
         rest += piece
         at = 0

@@ -1,7 +1,7 @@
-"""What becomes of what children say: outcomes go to the exchange, the rest to whom it concerns.
+"""Handles records from children: outcomes go to the exchange, the rest to the engine, the log upload or the reports.
 
-Nearly all of it is outcomes of class `ok`, which are passed on in bulk, unread. An outcome of a run that has written to
-its log goes the way of a command's, behind what it wrote; see `log_upload`.
+Nearly all records are outcomes of class `ok`, passed on in bulk without parsing. The outcome of a run that wrote to its
+log goes through the report sender like a command's, after its output; see `log_upload`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from agentq.worker.reporting.report_sender import AttemptReport, build_report
 
 @dataclass(frozen=True, slots=True)
 class ReplyListener:
-    """Who is told what; called in the engine's thread, under its lock."""
+    """Callbacks of the reply handler; called in the engine's thread, under its lock."""
 
     report_outcomes: Callable[[Sequence[FunctionOutcome]], None]
     send_report: Callable[[AttemptReport], None]
     log_upload: LogUpload
     request_resumption: Callable[[ChildProcess, Claim], None]
     call_again: Callable[[Claim], None]
-    """This call has to be made by another child."""
+    """Another child has to make this call."""
     replace_child: Callable[[ChildProcess], None]
     on_async: Callable[[str], None]
     """The function of this path is asynchronous."""
 
 
 class ReplyHandler:
-    """See above."""
+    """Interprets the records of children."""
 
     def __init__(self, calls: Mapping[CallKey, Claim], stops: CallStops, listener: ReplyListener) -> None:
         self._calls = calls
@@ -51,7 +51,7 @@ class ReplyHandler:
         self._logged: set[CallKey] = set()
 
     def handle(self, child: ChildProcess, lines: list[str]) -> None:
-        """Take in what a child has said."""
+        """Handle the records that a child has sent."""
         kinds = lines[2::4]
         keys = list(zip(lines[0::4], lines[1::4], strict=True))
         if kinds.count("ok") == len(kinds) and not (self._logged or self._stops or child.started):
@@ -81,7 +81,7 @@ class ReplyHandler:
             child.started.discard(key)
             child.asynchronous.discard(key)
         if claim is None:
-            # It was superseded: nobody wants to hear of it.
+            # The attempt was fenced: its records are dropped.
             self._stops.forget(key)
             self._logged.discard(key)
         elif kind == protocol.REFUSED:
@@ -133,7 +133,7 @@ class ReplyHandler:
     # ---- the ends of calls
 
     def end(self, claim: Claim, class_: str, outcome: str, delay_ms: int | None = None) -> None:
-        """Say how a call ended, after all that it wrote."""
+        """Report how a call ended, after its output."""
         key = claim[:2]
         if key not in self._logged:
             self._listener.report_outcomes([FunctionOutcome(claim, class_, outcome, delay_ms)])

@@ -1,11 +1,11 @@
-"""Memory that a worker shares with one of its children: a few numbers, and a ring of what the child has to say.
+"""Memory shared by a worker and one of its children: a few numbers, and a ring buffer of the child's records.
 
-What stands here outlives the child, however it dies. So the worker knows which call had begun, and has every outcome of
-those that had ended; and it can take back what has not begun without asking a child that may be busy for hours.
+Its content outlives the child, however that dies. So the worker knows which call had begun, has every outcome of calls
+that had ended, and can withdraw calls that have not begun without asking a child that may be busy for hours.
 
 The calls of a child are numbered in the order in which they are sent, and begin in that order. Before it begins one,
-the child writes its number to CURRENT, and then looks whether it is withdrawn: not less than WITHDRAWN_FROM, less than
-WITHDRAWN_TO. The worker writes those, and reads CURRENT a moment later: what is above that will never begin.
+the child writes its number to CURRENT_CALL, and then checks whether it is withdrawn: not less than WITHDRAWN_FROM, less
+than WITHDRAWN_TO. The worker writes those, and reads CURRENT_CALL a moment later: calls above that will never begin.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import os
 import tempfile
 
 CURRENT_CALL = 0
-"""The call that was begun last. Written by the child, as HEAD is; the others by the worker."""
+"""The call begun last. Written by the child, as RING_HEAD is; the others by the worker."""
 RING_HEAD = 8
 """How many bytes were ever written to the ring,"""
 RING_TAIL = 16
-"""and read. What two processes write stands in cache lines of their own."""
+"""and read. Numbers written by different processes have cache lines of their own."""
 WITHDRAWN_FROM = 24
 WITHDRAWN_TO = 25
 INTERRUPTED_CALL = 26
@@ -33,11 +33,11 @@ MEMORY_BYTES = NUMBERS_BYTES + RING_BYTES
 
 
 class SharedMemoryCorrupt(Exception):
-    """What stands in the ring makes no sense: the child has written into memory that is not its own."""
+    """The ring is invalid: the child has written into memory that it does not own."""
 
 
 def create_memory() -> int:
-    """A descriptor of fresh memory for a board."""
+    """A descriptor of new shared memory."""
     if hasattr(os, "memfd_create"):
         end = os.memfd_create("agentq-board")
     else:
@@ -48,7 +48,7 @@ def create_memory() -> int:
 
 
 class SharedMemory:
-    """Either side's view of it."""
+    """Either side's view of the shared memory."""
 
     def __init__(self, end: int) -> None:
         self._memory = mmap.mmap(end, MEMORY_BYTES)
@@ -78,15 +78,16 @@ class SharedMemory:
     # ---- the worker
 
     def settled_head(self) -> int:
-        """How far the ring can be read without having been told: as far as it was written at the last look.
+        """How far the ring can be read without a notification: as far as it was written at the last check.
 
-        Another processor may see the new number before the bytes that it stands for, but not a millisecond before.
+        Another processor may see the new number before the bytes that it stands for, but less than a millisecond
+        before.
         """
         seen, self._settled = self._settled, self.numbers[RING_HEAD]
         return seen
 
     def take(self, head: int) -> bytes:
-        """What was written up to there since the last time."""
+        """What was written up to `head` since the last read."""
         tail = self.numbers[RING_TAIL]
         size = head - tail
         if size <= 0:

@@ -1,7 +1,7 @@
-"""When children hold every slot: one gives its slot up now and then, so that a run of another kind gets its turn.
+"""When children hold every slot, one gives its slot up now and then, so that a process run gets its turn.
 
-A child that is to give it up gets no more calls, and does when it has nothing left to do. The slot is then kept for one
-claim of such runs. If there are none, the children have it again a moment later.
+That child gets no more calls, and gives its slot up when it is idle. The slot is then reserved for one claim of process
+runs. If there are none, the children get it back a moment later.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ FULL_SLOTS_MS = 1_000
 
 
 class SlotSharing:
-    """Whose turn it is. Used by one thread at a time."""
+    """Decides which child gives up its slot. Not thread-safe; the engine holds the lock."""
 
     def __init__(self, slots: WorkerSlots) -> None:
         self._slots = slots
         self._full_since_ms: int | None = None
-        """Since when children have held every slot that is not a run's."""
+        """Since when children have held every slot that no process run has."""
         self._leaving: set[ChildProcess] = set()
 
     def update(self, with_slot: Collection[ChildProcess], now: int) -> None:
-        """See whether the children have held all slots for too long."""
+        """Check whether the children have held all slots for too long."""
         if not with_slot or self._slots.child_slots_free() or self._slots.reserved:
             self._full_since_ms = None
             self._leaving = set()
         elif self._full_since_ms is None:
             self._full_since_ms = now
         elif self.is_due(now):
-            # What is awaited overlaps, so that such a child would stand still for as long as its longest call.
+            # Asynchronous calls overlap: draining such a child would take as long as its longest call.
             candidates = [child for child in with_slot if child.own is None and not child.asynchronous]
             self._leaving = {child for child in candidates if not child.has_waiting()}
             if candidates:
                 self._leaving.add(min(candidates, key=lambda child: child.call_ms * len(child.calls)))
 
     def is_due(self, now: int) -> bool:
-        """Whether the next slot that a child gives up is kept for others."""
+        """Whether the next slot freed by a child is reserved for process runs."""
         return self._full_since_ms is not None and now - self._full_since_ms >= FULL_SLOTS_MS
 
     def due_ms(self, now: int) -> int | None:
-        """In how long that is so, if it is not yet."""
+        """In how long that is due, if it is not yet."""
         return None if self._full_since_ms is None or self.is_due(now) else self._full_since_ms + FULL_SLOTS_MS - now
 
     def is_leaving(self, child: ChildProcess) -> bool:
-        """Whether it gets no more calls until it has given up its slot."""
+        """Whether a child gets no more calls until it has given up its slot."""
         return child in self._leaving

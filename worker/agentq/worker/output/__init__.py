@@ -1,1 +1,1 @@
-"""What a process writes: cleaned, redacted, kept in bounds."""
+"""The output of a process: sanitized, redacted, bounded."""

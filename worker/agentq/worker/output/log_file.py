@@ -1,10 +1,10 @@
-"""The file that holds what an attempt wrote: all of it up to a bound, and of more the beginning and the end.
+"""The file with an attempt's output: all of it up to a bound, beyond that the beginning and the end.
 
-While the attempt runs, the beginning stands in `<attempt>.log`, and what comes after it in `<attempt>.log.newer`, which
-when it is full takes the place of `<attempt>.log.older`. When the attempt has ended the three become one file, with a
-line where something is left out. If the worker dies before, the parts stay as they are, and nothing is lost.
+While the attempt runs, the beginning is in `<attempt>.log`, and what follows in `<attempt>.log.newer`, which becomes
+`<attempt>.log.older` when it is full. When the attempt has ended the three become one file, with a line where something
+is left out. If the worker dies before, the parts stay, and nothing is lost.
 
-Writing is done by one thread for the whole worker, so that a slow disk never holds up the event loop.
+One thread writes for the whole worker, so that a slow disk never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 HEAD_BYTES = 16 << 20
 TAIL_BYTES = 24 << 20
-"""Of the end at least so much is kept, and less than twice as much."""
+"""At least this much of the end is kept, and less than twice as much."""
 
 _writer_pool = ThreadPoolExecutor(1, thread_name_prefix="agentq-logfile")
 
 
 class LogFile:
-    """One attempt's file. Made when there is something to write, in a folder that only this user can read."""
+    """One attempt's file. Created with the first output, in a folder that only this user can read."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LogFile:
         self._closed = False
 
     def write(self, piece: bytes) -> None:
-        """Take a piece, to be written soon; `on_written` is called, on the writer's thread, when some were."""
+        """Queue a piece; `on_written` is called, on the writer's thread, after writing."""
         with self._lock:
             if self._closed:
                 return
@@ -63,7 +63,7 @@ class LogFile:
             _writer_pool.submit(self._write_waiting)
 
     def close(self) -> Future[None]:
-        """Write what is waiting and make the parts one file. What is written after that is not taken."""
+        """Write what is queued and join the parts. Later pieces are ignored."""
         with self._lock:
             self._closed = True
         return _writer_pool.submit(self._finish)
@@ -78,7 +78,7 @@ class LogFile:
             if self.error is None:
                 self._write(memoryview(joined))
         except OSError as error:
-            # The run goes on without its file; whoever reads `error` says so.
+            # The run continues without its file; `OutputPipes` notes the error.
             self.error = error
         with self._lock:
             self.backlog -= len(joined)
@@ -96,7 +96,7 @@ class LogFile:
             rest = rest[count:]
 
     def _rotate(self, full: int) -> int:
-        """Go on in the next part; of two full ones the older goes."""
+        """Continue in the next part; of two full ones the older is dropped."""
         os.close(full)
         if not self._in_head:
             with contextlib.suppress(FileNotFoundError):

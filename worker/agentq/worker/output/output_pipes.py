@@ -1,11 +1,11 @@
-"""What the processes of an attempt write, from their pipes to all who want it, at the speed of the pipes. Its tasks:
+"""Reads the output pipes of an attempt and distributes what they carry. Its tasks:
 
-1. Drain both pipes always, so that no program ever waits for us, and keep what they carry apart and in order.
-2. Write all of it to the file of the attempt (see `log_file`). Only for the disk, if that is slower, do the pipes wait.
-3. Replace the secrets in it before that (see `redaction`): neither the file nor the log nor a reader of it sees one.
-4. Hand it on as text, in chunks: at once after a pause, else gathered for a moment. What comes faster than the log of
-   a run is meant for is condensed to its beginning and samples, and notes say how much was left out.
-5. Keep the last of it for the outcome, and the time of the last byte for whoever watches for silence.
+1. Always drain both pipes, so that no program waits, and keep their streams apart and in order.
+2. Write all of it to the attempt's file (see `log_file`). The pipes wait only for the disk, if that is slower.
+3. Replace secrets before that (see `redaction`): neither the file nor the log nor a reader sees one.
+4. Send it as text, in chunks: at once after a pause, otherwise gathered for a moment. Output faster than a log is meant
+   for is reduced to its beginning and samples, and notes say how much was left out.
+5. Keep the end of it for the outcome, and the time of the last byte for the silence timeout.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ CHUNK_MS = 80
 READ_BYTES = 64 << 10
 PIPE_BYTES_MAX = 1 << 20
 BACKLOG_BYTES = 512 << 10
-"""When so much waits for the disk, the pipes wait too."""
+"""When this much waits for the disk, the pipes wait too."""
 BURST_BYTES = LOG_BYTES // 2
-"""What a run may write as fast as it likes, and all of it comes into its log."""
+"""What a run may write at any speed with all of it in its log."""
 RATE_BYTES_PER_S = 256 << 10
-"""What it may write after that."""
+"""The rate it may write at after that."""
 SAMPLE_BYTES = 128 << 10
-"""What is kept of more, until the log may take it: the newest."""
+"""What is kept of more than that until the log may take it: the newest."""
 LINE_BYTES = 4 << 10
 
 SendChunks = Callable[[list[LogChunk]], None]
 OutputTap = Callable[[LogStream, bytes], None]
-"""Who reads along, byte by byte."""
+"""Called with every piece of output."""
 
 
 class OutputPipes:
-    """The two pipes of one attempt. It owns their descriptors, which must not block."""
+    """The two pipes of one attempt. Owns their descriptors, which must be non-blocking."""
 
     def __init__(
         self,
@@ -79,20 +79,20 @@ class OutputPipes:
         self._listen()
 
     def tail(self) -> str:
-        """The last of what was written, both streams in order."""
+        """The end of the output, both streams in order."""
         sanitizers: dict[LogStream, TextSanitizer] = {"out": TextSanitizer(), "err": TextSanitizer()}
         return "".join(sanitizers[stream].text(piece) for stream, piece in self._tail)[-TAIL_CHARACTERS:]
 
     def note(self, sentence: str) -> None:
-        """Say something of our own in the log, after what has been written so far."""
+        """Add a sentence of agentq's own to the log, after the output so far."""
         self._send_unsent(at_once=True)
         self._send(_split_chunks("note", sanitize_text(sentence) + "\n"))
 
     async def drain(self, timeout_ms: int) -> bool:
-        """Once the processes have ended: read to the end and close. False if a pipe was still held open.
+        """After the processes have ended, read to the end and close. False if a pipe was still held open.
 
-        Whoever left the tree of the run may hold a pipe for ever: when the time is over, only what is in the pipe
-        already is read.
+        A process that left the run's tree may hold a pipe for ever: after the timeout, only what is in the pipe already
+        is read.
         """
         try:
             await asyncio.wait_for(self._ended.wait(), timeout_ms / 1000)
@@ -107,7 +107,7 @@ class OutputPipes:
         return complete
 
     def close(self) -> Future[None]:
-        """Read no more, and hand on what is left; the future tells when the file is complete."""
+        """Stop reading and send what is left; the future is done when the file is complete."""
         for fd in list(self._open):
             self._close_pipe(fd)
         self._send_unsent(at_once=True, final=True)
@@ -121,7 +121,7 @@ class OutputPipes:
             self._loop.add_reader(fd, self._read, fd)
 
     def _read(self, fd: int) -> int:
-        """Read once; returns how much there was."""
+        """Read once; returns the number of bytes."""
         try:
             piece = os.read(fd, READ_BYTES)
         except BlockingIOError:
@@ -139,7 +139,7 @@ class OutputPipes:
         return len(piece)
 
     def _distribute(self, stream: LogStream, piece: bytes) -> None:
-        """This is what everybody is given."""
+        """Pass a redacted piece to the file, the tap, the tail and the log."""
         if not piece:
             return
         self.file.write(piece)
@@ -162,12 +162,12 @@ class OutputPipes:
             self._ended.set()
 
     def _pause(self) -> None:
-        """Let the pipes wait for the disk."""
+        """Stop reading until the disk has caught up."""
         self._paused = True
         for fd in self._open:
             self._loop.remove_reader(fd)
         if not self.file.backlog:
-            # The writer was done just before it could know that somebody waits.
+            # The writer finished just before it could see `_paused`.
             self._resume()
 
     def _on_written(self) -> None:
@@ -182,7 +182,7 @@ class OutputPipes:
     def _note_file_error(self) -> None:
         if self.file.error is not None and not self._noted_file_error:
             self._noted_file_error = True
-            self.note(f"the file {self.file.path} is not whole: {self.file.error.strerror}")
+            self.note(f"the file {self.file.path} is incomplete: {self.file.error.strerror}")
 
     def _note_secrets(self) -> None:
         count = sum(redactor.count for redactor in self._redactors.values())
@@ -191,10 +191,10 @@ class OutputPipes:
             many = "1 secret was" if count == 1 else f"{count} secrets were"
             self._send(_split_chunks("note", f"{many} replaced by [redacted] in this output\n"))
 
-    # ---- handing on
+    # ---- sending
 
     def _schedule_send(self) -> None:
-        """Hand on now, after a pause or when much has gathered; else when the moment is over."""
+        """Send now, after a pause or when much has gathered; otherwise when the interval is over."""
         wait_ms = self._sent_ms + CHUNK_MS - self.last_byte_ms
         if wait_ms <= 0 or self._unsent.bytes > SAMPLE_BYTES // 2:
             self._send_unsent()

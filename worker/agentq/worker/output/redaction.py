@@ -1,13 +1,12 @@
-"""Secrets in what a run writes are replaced before anybody sees them. Its tasks:
+"""Replaces secrets in what a run writes before it is stored or shown. Its tasks:
 
-1. Replace the run's own secrets (`secret_values.py`), and what looks like a key of a well-known service, a token, or
-the
-   password in an address.
-2. Do so in a stream of bytes that comes in pieces, wherever it was cut. What may be the beginning of a secret waits
-   until it is clear what it is: never more than `HELD_BYTES`.
-3. Count what was replaced.
+1. Replace the run's own secrets (`secret_values.py`), and text that looks like a key of a well-known service, a token,
+   or the password in an address.
+2. Do so in a stream of bytes that arrives in pieces, wherever it was cut. A possible beginning of a secret is held back
+   until it is clear, never more than `HELD_BYTES`.
+3. Count replacements.
 
-It is no protection against a program that wants to tell its secrets: that can show them in a form of its own.
+It does not protect against a program that wants to reveal its secrets, which can encode them in its own way.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ _SECRET_LETTERS = {begin: re.compile(shape.letters + b"*") for shape in SECRET_P
 
 
 class Redactor:
-    """Of one stream of bytes."""
+    """Redacts one stream of bytes."""
 
     def __init__(self, secrets: SecretValues) -> None:
         self.count = 0
-        """How many were replaced."""
+        """The number of replacements."""
         self._secrets = secrets
         self._beginnings = secrets.beginnings | _PARTIAL_BEGINNINGS
         self._firsts = re.compile(b"[" + re.escape(bytes(sorted({one[0] for one in self._beginnings}))) + b"]")
         self._before = b""
-        """The last byte that was let through: what looks like a key must not begin within a word."""
+        """The last byte passed on: text that looks like a key must not begin within a word."""
         self._held = b""
         self._goes_on: re.Pattern[bytes] | None = None
-        """More of such letters belong to a secret whose beginning was replaced."""
+        """Whether following secret letters belong to a secret whose beginning was replaced."""
 
     def feed(self, piece: bytes) -> bytes:
-        """What can be shown after this piece."""
+        """What may be shown after this piece."""
         if self._goes_on is not None:
             piece = self._without_the_rest(piece)
         if not piece:
@@ -57,23 +56,23 @@ class Redactor:
         return shown
 
     def flush(self) -> bytes:
-        """There is nothing more: what was held can be shown."""
+        """The stream has ended: what was held back may be shown."""
         held, self._held = self._held, b""
         return self._without_needles(held, final=True)
 
     def skip(self) -> None:
-        """Forget what came before: the next piece is not what came next."""
+        """Forget the context: the next piece does not follow the last one."""
         self._held, self._before, self._goes_on = b"", b"", None
 
     def text(self, text: str) -> str:
-        """A text that stands alone."""
+        """Redact a complete text."""
         alone = Redactor(self._secrets)
         shown = alone.feed(text.encode("utf-8", "surrogatepass")) + alone.flush()
         self.count += alone.count
         return shown.decode("utf-8", "surrogatepass") if alone.count else text
 
     def value(self, value: JsonValue) -> JsonValue:
-        """A value with all texts that are in it, at any depth."""
+        """Redact all texts in a value, at any depth."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
@@ -118,7 +117,7 @@ class Redactor:
         return rest
 
     def _open(self, whole: bytes) -> int:
-        """How many bytes at its end may be the beginning of a secret."""
+        """How many bytes at the end may be the beginning of a secret."""
         if whole.endswith((b"\n", REDACTED)):
             return 0
         tail, ends = whole[-PATTERN_BYTES_MAX:], dict[bytes, int]()
@@ -129,8 +128,8 @@ class Redactor:
 
 
 def _is_open(tail: bytes, likely: re.Match[bytes], ends: dict[bytes, int]) -> bool:
-    """Whether a secret may begin there that goes on after the tail. `ends` has, by beginning, how far the letters went
-    that were looked at last, because all that begin among them have the same end.
+    """Whether a secret may begin here that continues after the tail. `ends` caches, by beginning, where the last run of
+    letters ended, because all that begin within it have the same end.
     """
     begin = likely[0]
     if likely.end() > ends.get(begin, 0):

@@ -1,11 +1,11 @@
-"""Bytes become text that is harmless on a terminal, in JSON and in a web page, whatever a program writes.
+"""Turns bytes into text that is harmless on a terminal, in JSON and in a web page.
 
-1. UTF-8, also where a character comes in two pieces; what is no UTF-8 becomes U+FFFD.
-2. Colours go. Every other control character, the escape that begins a command to a terminal before all, becomes its
-   picture (U+2400 and on), so that it is seen and does nothing.
-3. A carriage return ends a line, with or without a newline after it: what a progress bar painted over stays readable.
+1. Decodes UTF-8, also where a character is split over two pieces; invalid bytes become U+FFFD.
+2. Removes colours. Every other control character, above all the escape that begins a terminal command, becomes its
+   picture (U+2400 and on), visible and without effect.
+3. A carriage return ends a line, with or without a newline after it, so that overpainted progress bars stay readable.
 
-The file on the worker keeps the bytes as they were.
+The file on the worker keeps the bytes unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTROL_PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 class TextSanitizer:
-    """Turns the pieces of one stream of bytes into text."""
+    """Sanitizes the pieces of one stream of bytes."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -30,7 +30,7 @@ class TextSanitizer:
         self._begun = ""
 
     def text(self, piece: bytes | bytearray, *, final: bool = False) -> str:
-        """The text of the next piece; what is only half there at its end waits for the rest, unless it is `final`."""
+        """The text of the next piece; an incomplete character at its end waits for the rest, unless it is `final`."""
         text = self._begun + self._decoder.decode(piece, final)
         self._begun = ""
         if not text:
@@ -44,14 +44,14 @@ class TextSanitizer:
         return sanitize_text(text)
 
     def skip(self) -> None:
-        """Forget what is half there: the next piece is not what came next."""
+        """Forget the incomplete end: the next piece does not follow the last one."""
         self._decoder.reset()
         self._returned = False
         self._begun = ""
 
 
 def sanitize_text(text: str) -> str:
-    """Make text harmless."""
+    """Sanitize a text."""
     if _CONTROL_CHARACTER.search(text) is None:
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")

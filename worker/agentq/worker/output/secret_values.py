@@ -1,5 +1,4 @@
-"""What is secret of a run: the values of those of its variables that are called so, in the forms in which programs show
-them."""
+"""The secrets of a run: the values of variables with a secret's name, in the forms in which programs show them."""
 
 from __future__ import annotations
 
@@ -15,28 +14,28 @@ from urllib.parse import quote, quote_plus, unquote
 from agentq.coordinator.security.secret_fields import URL_PASSWORD, declared_secrets, is_secret_name
 
 SECRET_BYTES_MIN = 8
-"""What is shorter is in too many words to be kept out of them."""
+"""A shorter value occurs in too many words to be replaced."""
 NEEDLE_BYTES_MAX = 256
-"""What is longer is looked for in parts."""
+"""A longer value is searched in parts."""
 WRAPPED_LINE_BYTES = 76
-"""How long the lines are into which programs break base64."""
+"""The line lengths at which programs wrap base64."""
 VALUES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class SecretValues:
-    """What is looked for."""
+    """The byte strings to search for."""
 
     needles: tuple[bytes, ...] = ()
     """The longest first."""
     found: re.Pattern[bytes] | None = None
-    """Any of them."""
+    """Matches any of them."""
     beginnings: frozenset[bytes] = frozenset()
-    """All that one of them can begin with."""
+    """All bytes that one of them can begin with."""
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> SecretValues:
-        """Those of a run with these variables."""
+        """The secrets of a run with these variables."""
         return _build_secrets(frozenset(_find_secret_values(env)))
 
 
@@ -52,7 +51,7 @@ def _find_secret_values(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_path(value: str) -> bool:
-    """Where a secret is, is none."""
+    """Whether it is a path: the place of a secret is none."""
     return value.startswith("/") and os.path.exists(value)
 
 

@@ -1,4 +1,4 @@
-"""The newest bytes of several streams, in the order they came, within a bound."""
+"""The newest bytes of several streams, in order, within a bound."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from agentq.coordinator.runs.logs import LogStream
 
 JOINED_BYTES_MAX = 4 << 10
-"""Pieces smaller than this are joined, so that a million tiny writes do not cost a million objects."""
+"""Smaller pieces are joined, so that a million tiny writes do not cost a million objects."""
 
 
 class OutputTail:
-    """Pieces of bytes, each with its stream. What exceeds the bound is let go at the old end, and counted."""
+    """Pieces of bytes, each with its stream. Beyond the bound the oldest are dropped, and counted."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -24,7 +24,7 @@ class OutputTail:
         return iter(self._pieces)
 
     def append(self, stream: LogStream, piece: bytes) -> None:
-        """Add what came last."""
+        """Add the newest piece."""
         excess = len(piece) - self.bytes_max
         if excess > 0:
             self.left_out += excess
@@ -37,7 +37,7 @@ class OutputTail:
         self._drop_oldest(self.bytes - self.bytes_max)
 
     def skip_line(self, bytes_max: int) -> None:
-        """Let go of the rest of a line that lost its beginning, unless it is longer than that."""
+        """Drop the rest of a line that lost its beginning, unless it is longer than `bytes_max`."""
         oldest = self._pieces[0][1] if self._pieces else b""
         end = oldest.find(b"\n", 0, bytes_max) + 1
         self._drop_oldest(end)

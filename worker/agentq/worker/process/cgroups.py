@@ -1,7 +1,7 @@
-"""A control group of its own for each run, where this machine lets us have one.
+"""A cgroup of its own for each run, where this machine allows it.
 
-It ends a run's processes at one blow, whatever they did to hide; where the memory controller is ours to use, it also
-bounds and measures what they use together. Everything here fails soft: without it, `tree` finds the processes.
+It kills a run's processes at once, whatever they did to hide; where the memory controller is available, it also limits
+and measures their memory. Everything here fails soft: without it, `process_tree` finds the processes.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 
 GROUP_PREFIX = "agentq."
 WORKER_GROUP = f"{GROUP_PREFIX}worker"
-"""The group inside a delegated one where workers themselves are."""
+"""The group inside a delegated one that workers themselves are in."""
 PROCESSES_MAX = 8_192
-"""Of one run, with their threads; one that wants more is a fork bomb."""
+"""Process limit of one run, including threads; more is a fork bomb."""
 DELEGATION_ATTRIBUTES = ("user.delegate", "trusted.delegate")
-"""How systemd marks a group whose inside it leaves to us."""
+"""How systemd marks a delegated group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The place where leaves are made, and whether they can bound memory."""
+    """The folder for runs' groups, and whether these can limit memory."""
 
     folder: Path
     memory: bool
 
     @classmethod
     def detect(cls) -> Cgroups | None:
-        """The group that this process is in, if groups can be made there; the same for all runs of a worker."""
+        """The group of this process, if groups can be created there; the same for all runs of a worker."""
         with suppress(OSError, StopIteration):
             folder = _find_own_folder()
             if folder.name == WORKER_GROUP:
@@ -46,7 +46,7 @@ class Cgroups:
         return None
 
     def leaf(self, cookie: str, starter: str, memory_bytes: int | None) -> RunCgroup | None:
-        """A group for one attempt; None if it cannot be had now."""
+        """A group for one attempt; None if it cannot be created now."""
         leaf = RunCgroup(self.folder / (GROUP_PREFIX + f"{cookie}/{starter}".replace("/", "%")))
         try:
             leaf.folder.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ class Cgroups:
         return leaf
 
     def remaining(self) -> list[tuple[str, str, RunCgroup]]:
-        """The groups that are there, each with its run's cookie and keeper."""
+        """The existing groups, each with its run's cookie and starter."""
         found = []
         with suppress(OSError):
             for folder in self.folder.glob(GROUP_PREFIX + "*%*"):
@@ -73,7 +73,7 @@ class RunCgroup:
     folder: Path
 
     def bound(self, memory_bytes: int | None) -> None:
-        """All of it together may use so much; past that, the kernel ends all of it. And it may not fork without end."""
+        """Limit its memory, after which the kernel kills all of it, and its number of processes."""
         with suppress(OSError):  # only where that controller is ours
             _write_once(self.folder / "pids.max", str(PROCESSES_MAX))
         if memory_bytes is None:
@@ -84,21 +84,21 @@ class RunCgroup:
                 _write_once(self.folder / name, value)
 
     def add(self, pid: int) -> bool:
-        """Put a process in; those it starts from now on follow."""
+        """Add a process; processes that it starts from now on follow."""
         with suppress(OSError):
             _write_once(self.folder / "cgroup.procs", str(pid))
             return True
         return False
 
     def release(self, pid: int) -> None:
-        """Put a process back where the worker's own are."""
+        """Move a process to the worker's own group."""
         for folder in (self.folder.parent / WORKER_GROUP, self.folder.parent):
             with suppress(OSError):
                 _write_once(folder / "cgroup.procs", str(pid))
                 return
 
     def processes(self) -> list[int]:
-        """Who is in it, at any depth."""
+        """All processes in it, at any depth."""
         found: list[str] = []
         with suppress(OSError):
             alone = os.stat(self.folder).st_nlink == 2
@@ -108,14 +108,14 @@ class RunCgroup:
         return [pid for pid in map(int, found) if pid]
 
     def kill(self) -> bool:
-        """SIGKILL to everything in it, at once: nothing can fork its way out."""
+        """SIGKILL everything in it atomically: nothing escapes by forking."""
         with suppress(OSError):
             _write_once(self.folder / "cgroup.kill", "1")
             return True
         return False
 
     def remove(self) -> bool:
-        """Delete it, from the inside out; False if there are processes in it still."""
+        """Delete it, from the inside out; False if it still has processes."""
         with suppress(OSError):
             os.rmdir(self.folder)
             return True
@@ -125,20 +125,20 @@ class RunCgroup:
         return not self.folder.exists()
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel ended anything in it for want of memory."""
+        """Whether the kernel killed anything in it for lack of memory."""
         with suppress(OSError):
             return bool(re.search(r"^oom_kill [1-9]", (self.folder / "memory.events").read_text(), re.MULTILINE))
         return False
 
     def peak_bytes(self) -> int:
-        """The most that all of it used at one time; 0 if that is not known."""
+        """Its peak memory; 0 if unknown."""
         with suppress(OSError, ValueError):
             return int((self.folder / "memory.peak").read_text())
         return 0
 
 
 def _find_own_folder() -> Path:
-    """The folder of our own group in the mounted v2 hierarchy."""
+    """The folder of this process's group in the mounted v2 hierarchy."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
         root, mounted = next(
             words[3:5] for words in map(str.split, mounts) if words[words.index("-", 6) + 1] == "cgroup2"
@@ -149,10 +149,10 @@ def _find_own_folder() -> Path:
 
 
 def _enable_memory(folder: Path) -> bool:
-    """Whether groups in here have the memory controller, after asking for it.
+    """Whether groups in here have the memory controller, after enabling it.
 
-    The kernel gives controllers only to the inside of a group that has no process of its own. So where systemd said
-    that the group is ours, we step down into one of our own first.
+    The kernel enables controllers only inside a group that has no process of its own. So in a group that systemd
+    delegated, the worker first moves into a subgroup.
     """
     if "memory" in _read_words(folder / "cgroup.subtree_control"):
         return True
@@ -183,7 +183,7 @@ def _read_words(path: Path) -> list[str]:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """One write, because the kernel takes each as a command; and into what is there, never a new file."""
+    """Write in one call, because the kernel takes each as a command; never creates a file."""
     file = os.open(path, os.O_WRONLY)
     try:
         os.write(file, text.encode())

@@ -1,4 +1,4 @@
-"""How a process's end is judged, where nothing but the process tells of it."""
+"""Maps the exit of a process to an outcome class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentq.worker.process.run_process import ProcessExit
 
 
 def classify_exit(late: OutcomeClass | None, exit_: ProcessExit, spec: RunSpec) -> tuple[OutcomeClass, str | None]:
-    """The class of an end, and a sentence for those who did not see it."""
+    """The outcome class of an exit, and a sentence that explains it."""
     if late is OutcomeClass.TIMEOUT:
         return late, f"ran longer than {spec.timeout_ms} ms"
     if late is OutcomeClass.SILENCE:

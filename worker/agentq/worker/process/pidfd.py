@@ -1,7 +1,7 @@
-"""Descriptors that stand for a process, and never for a later one of the same number.
+"""Process descriptors, which never refer to a later process with the same number.
 
-Python has them only if it was built on a Linux that had them; many builds, those of uv among them, are made on older
-ones. The kernel's calls have the same numbers on every machine, so they are made directly then.
+Python has them only if it was built on a Linux that had them; many builds, including uv's, are made on older ones. The
+system calls have the same numbers on every machine, so they are made directly in that case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def open_pidfd(pid: int) -> int:
 
 
 def send_signal(pidfd: int, number: signal.Signals) -> None:
-    """Send a signal to the process; ProcessLookupError if it has gone."""
+    """Send a signal to the process; ProcessLookupError if it is gone."""
     if hasattr(signal, "pidfd_send_signal"):
         signal.pidfd_send_signal(pidfd, number)
     else:

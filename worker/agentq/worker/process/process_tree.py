@@ -1,16 +1,17 @@
-"""Finding and ending every process that belongs to a run, wherever it has gone.
+"""Finds and ends every process that belongs to a run, wherever it has gone.
 
-What belongs to a run, among the processes of our own user:
+These processes of the worker's user belong to a run:
 
-1. what carries the run's cookie, `AGENTQ_RUN=<namespace>/<run>/<fence>`, in the environment it was started with;
-2. of what carries no cookie: what is in the run's control group or in the session of its first process, what is a child
-   of something that belongs, and an orphan that only this run can have left.
+1. those with the run's cookie, `AGENTQ_RUN=<namespace>/<run>/<fence>`, in the environment they were started with;
+2. of those without a cookie: members of the run's cgroup or of the session of its first process, children of processes
+   that belong, and orphans that only this run can have left.
 
-What carries another cookie is never touched, nor is the embedded server, which a run may have been the first to start.
+Processes with another cookie are never touched, nor is the embedded server, which a run may have been the first to
+start.
 
-While the worker lives, all of that is below it; see `subreaper`. Only what a service started at the wish of a run, like
-a job of `at`, is not, and is looked for among all processes. When the worker dies, the cookies stay; `sweep` finds
-them from any other process of the user.
+While the worker lives, all of these are below it; see `subreaper`. Only what a service started for a run, like a job of
+`at`, is not, and is looked for among all processes. When the worker dies, the cookies stay; `end_dead_trees` finds them
+from any other process of the user.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from agentq.worker.process.termination import Unkillable, kill_all
 
 COOKIE_VARIABLE = "AGENTQ_RUN"
 STARTER_VARIABLE = "AGENTQ_KEEPER"
-"""The process that started the run: its pid, and when it began."""
+"""The process that started the run: its pid and start time."""
 WORKER_VARIABLE = "AGENTQ_WORKER"
-"""In an environment without a cookie: a helper of the worker itself."""
+"""In an environment without a cookie, it marks a helper of the worker itself."""
 
 SHORT_RUN_MS = 1_000
-"""A run of less than this is not worth a look at all processes of the machine, which takes a millisecond or more."""
+"""A run shorter than this is not worth a scan of all processes of the machine, which takes a millisecond or more."""
 MARKS_MAX = 10_000
 
 T = TypeVar("T")
 MatchProcess = Callable[[str, str], bool]
-"""Says of a cookie and a keeper whether their processes are to be ended."""
+"""Decides by cookie and starter whether a process is to be ended."""
 ProcessMarks = tuple[str, str]
-"""Cookie and keeper of a process; empty if it has none that we can read."""
+"""Cookie and starter of a process; empty if it has none that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTree:
-    """What a run's processes are recognised by."""
+    """What identifies the processes of a run."""
 
     cookie: str
     root: ProcessStat
@@ -63,15 +64,15 @@ class ProcessTree:
 
 @cache
 def get_process_name(pid: int) -> str:
-    """A process, which should be this one, as the environment of its runs names it."""
+    """The name of this process as its runs' environments have it."""
     own = procfs.read_stat(pid)
     return own.name if own else f"{pid}-unknown"
 
 
 async def end_tree(run: ProcessTree) -> int:
-    """SIGKILL everything that is left of a run whose first process has ended; how many had left its group.
+    """SIGKILL everything left of a run whose first process has ended; returns how many had left its group.
 
-    Many runs that end at the same time are looked for at the same time, because each look is at the orphans of all.
+    Runs that end at the same time share one scan, because each scan looks at the orphans of all.
     """
     is_short = monotonic_ms() < run.began_ms + SHORT_RUN_MS
     if is_short and reap_orphans() == NO_ORPHANS and (run.leaf is None or run.leaf.remove()):
@@ -81,26 +82,26 @@ async def end_tree(run: ProcessTree) -> int:
 
 
 TreeResult = int | Unkillable
-"""How many processes had left the group of a run that is over, or why it is not over."""
+"""How many processes had left the group of an ended run, or why it could not be ended."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingKill:
-    """A run that is to be ended."""
+    """A run to be ended."""
 
     tree: ProcessTree
     ended: TreeResult | None = None
 
 
 class TreeKiller:
-    """Looks for all runs that are to be ended, and for one lot of them at a time."""
+    """Ends runs in batches, one batch at a time."""
 
     def __init__(self) -> None:
         self._waiting: list[PendingKill] = []
         self._lock = asyncio.Lock()
 
     async def kill(self, run: ProcessTree) -> int:
-        """End what is left of it, unless that has been done with another."""
+        """End what is left of a run, unless another batch has done so."""
         pending = PendingKill(run)
         self._waiting.append(pending)
         try:
@@ -122,7 +123,7 @@ _tree_killers: WeakKeyDictionary[asyncio.AbstractEventLoop, TreeKiller] = WeakKe
 
 
 async def _end_trees(runs: Collection[ProcessTree]) -> dict[ProcessTree, TreeResult]:
-    """How many had left the group of each, or why it is not over."""
+    """Returns how many had left the group of each, or why it could not be ended."""
     tree_of: dict[str, ProcessTree] = {}
 
     def find(*, everywhere: bool = False) -> Iterator[ProcessStat]:
@@ -166,9 +167,9 @@ def _release_embedded_servers(leaf: RunCgroup) -> None:
 def find_members(
     runs: Collection[ProcessTree], *, everywhere: bool = False
 ) -> Iterator[tuple[ProcessStat, ProcessTree]]:
-    """The live processes that belong to runs, and to which; looked for below us, or among all of the user.
+    """The live processes that belong to these runs, with their run; among descendants, or all of the user.
 
-    What carries a cookie is told at once, because it may be about to fork.
+    Processes with a cookie are yielded at once, because they may be about to fork.
     """
     by_cookie = {run.cookie: run for run in runs}
     nearby = become_subreaper() and not everywhere
@@ -196,14 +197,14 @@ def find_members(
 
 
 def _list_own_descendants(runs: Collection[ProcessTree]) -> Iterator[ProcessStat]:
-    """Our descendants, but for those of other runs, as far as these are known."""
+    """The worker's descendants, except for those known to be of other runs."""
     cookies = {"", *(run.cookie for run in runs)}
     others = root_processes.keys() - {run.root.pid for run in runs}
     return procfs.list_descendants(os.getpid(), others, lambda one: _get_cached_marks(one)[0] not in cookies)
 
 
 _known_marks: dict[int, tuple[int, ProcessMarks]] = {}
-"""When a process began, and its marks. It keeps them whatever it becomes by `exec`."""
+"""Start time and marks by pid. A process keeps its marks through `exec`."""
 
 
 def _get_cached_marks(one: ProcessStat) -> ProcessMarks:
@@ -226,10 +227,11 @@ def _read_marks(pid: int) -> ProcessMarks:
 
 
 def _match_orphan(one: ProcessStat, runs: Iterable[ProcessTree]) -> ProcessTree | None:
-    """Of which of these runs one below us without a cookie is: by its session, or because no other live run has it.
+    """The run that a descendant without a cookie belongs to: by its session, or because no other live run can have left
+    it.
 
-    The session's number could be another's since the run's first process was reaped; but not below us, where no session
-    begins that is not of a run.
+    The session's number could be another's since the run's first process was reaped; but not among descendants, where
+    every session belongs to a run.
     """
     for run in runs:
         if one.session == run.root.pid:
@@ -243,7 +245,7 @@ def _match_orphan(one: ProcessStat, runs: Iterable[ProcessTree]) -> ProcessTree 
 
 
 def _add_children(members: dict[int, T], unmarked: Iterable[ProcessStat]) -> dict[int, T]:
-    """With those of `bare` whose parent belongs, and theirs."""
+    """Adds those of `unmarked` whose parent is a member, recursively."""
     children_of: dict[int, list[int]] = {}
     for one in unmarked:
         children_of.setdefault(one.parent, []).append(one.pid)
@@ -266,10 +268,10 @@ def _is_embedded_server(pid: int) -> bool:
 
 
 async def end_dead_trees(runs: str | Collection[str], *, cgroups: Cgroups | None = None) -> int:
-    """End what dead workers left here: of runs in a namespace, or with one of these cookies. How many there were.
+    """End what dead workers left here, of runs in a namespace or with these cookies; returns how many processes.
 
-    A run whose worker lives is left to it. So are processes that live in a container of their own: whether their
-    worker is dead cannot be told by its number from here.
+    A run whose worker lives is left to it. So are processes in a container of their own: their worker's number means
+    nothing here.
     """
 
     def matches(cookie: str, starter: str) -> bool:
@@ -285,7 +287,7 @@ async def end_dead_trees(runs: str | Collection[str], *, cgroups: Cgroups | None
 
 
 def is_process_gone(name: str) -> bool:
-    """Whether the process that an environment names has ended; its number may be another's by now."""
+    """Whether the process of that name has ended; its number may be reused by now."""
     pid, _, began = name.partition("-")
     if not pid.isdigit() or not began.isdigit():
         return False
@@ -294,7 +296,7 @@ def is_process_gone(name: str) -> bool:
 
 
 async def _end_trees_started_by(starters: Collection[str]) -> None:
-    """End the runs of workers that were ended with the run that they were in, and so on."""
+    """End the runs of workers that ran inside ended runs, recursively."""
     while starters:
         found = await kill_all(partial(_find_remaining, partial(_is_started_by, starters), nearby=become_subreaper()))
         starters = {one.name for one in found}
@@ -307,7 +309,7 @@ def _is_started_by(starters: Collection[str], _cookie: str, starter: str) -> boo
 def _find_remaining(
     matches: MatchProcess, leaves: Iterable[RunCgroup] = (), *, nearby: bool = False
 ) -> Iterator[ProcessStat]:
-    """Those whose cookie and keeper are wanted, with what carries none but is below them or in one of the groups."""
+    """Processes whose cookie and starter match, and unmarked ones below them or in one of the groups."""
     own = {0, *procfs.list_ancestors(os.getpid())}
     in_cgroup = {pid for leaf in leaves for pid in leaf.processes()}
     members: dict[int, None] = {}

@@ -1,7 +1,7 @@
-"""What /proc says about processes: who there is, whose child, since when, with which environment.
+"""Reads processes from /proc: their numbers, parents, start times and environments.
 
-Every function takes it that the process may end at any moment, and says so by an empty answer. Without /proc, as on
-macOS, there is nobody.
+Any process may end at any moment; every function answers that with an empty result. Without /proc, as on macOS, there
+are no processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROC_FOLDER = "/proc"
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """A process, told from all others by its number and the time when it began."""
+    """A process, identified by its number and start time."""
 
     pid: int
     parent: int
@@ -26,16 +26,16 @@ class ProcessStat:
     began: int
     """In ticks since the machine started."""
     alive: bool
-    """False for a zombie, which only waits for its parent to look at it."""
+    """False for a zombie, which waits for its parent to reap it."""
 
     @property
     def name(self) -> str:
-        """What no other process of this machine was ever called, since it started."""
+        """A name that no other process of this machine had since it started."""
         return f"{self.pid}-{self.began}"
 
 
 def read_stat(pid: int) -> ProcessStat | None:
-    """What a process is at this moment; None if it is gone."""
+    """The process with this number now; None if it is gone."""
     words = _read_file(f"{PROC_FOLDER}/{pid}/stat").rpartition(b")")[2].split()
     if not words:
         return None
@@ -44,14 +44,14 @@ def read_stat(pid: int) -> ProcessStat | None:
 
 
 def _has_threads(pid: int) -> bool:
-    """Whether threads of a process go on whose first thread has ended."""
+    """Whether threads of a process are alive whose first thread has ended."""
     with suppress(OSError):
         return len(os.listdir(f"{PROC_FOLDER}/{pid}/task")) > 1
     return False
 
 
 def list_own_processes() -> Iterator[ProcessStat]:
-    """All processes of our own user."""
+    """All processes of this user."""
     with suppress(OSError):
         for name in os.listdir(PROC_FOLDER):
             if name.isdigit() and is_own_user(int(name)) and (one := read_stat(int(name))):
@@ -61,7 +61,7 @@ def list_own_processes() -> Iterator[ProcessStat]:
 def list_descendants(
     pid: int, but: Collection[int] = (), beside: Callable[[ProcessStat], bool] = lambda _: False
 ) -> Iterator[ProcessStat]:
-    """All descendants of a process, parents before children, without some of them and what is below those."""
+    """All descendants of a process, parents before children, except for some and what is below those."""
     seen = {pid, *but}
     todo = [pid]
     for parent in todo:
@@ -98,7 +98,7 @@ def _has_children_file() -> bool:
 
 
 def read_environment(pid: int, *names: str) -> dict[str, str]:
-    """These variables, as the process was started with them; nothing if it is not ours to read."""
+    """These variables as the process was started with them; empty if it may not be read."""
     found = {}
     text = b"\0" + _read_file(f"{PROC_FOLDER}/{pid}/environ")
     for name in names:
@@ -114,12 +114,12 @@ def read_command_line(pid: int) -> list[bytes]:
 
 
 def read_peak_bytes() -> int:
-    """The most memory that this process has had at one time."""
+    """The peak memory of this process."""
     return _read_number(f"{PROC_FOLDER}/self/status", b"\nVmHWM:") << 10
 
 
 def count_oom_kills() -> int:
-    """How many processes the kernel has ended on this machine for want of memory, in a container or not."""
+    """How many processes the kernel has killed on this machine for lack of memory, in containers or not."""
     return _read_number(f"{PROC_FOLDER}/vmstat", b"\noom_kill ")
 
 
@@ -129,7 +129,7 @@ def _read_number(path: str, before: bytes) -> int:
 
 
 def pid_exists(pid: int) -> bool:
-    """Whether a process has this number, as the kernel says; also one that /proc does not show us."""
+    """Whether a process has this number, according to the kernel; even one that /proc does not show."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -140,7 +140,7 @@ def pid_exists(pid: int) -> bool:
 
 
 def is_own_user(pid: int) -> bool:
-    """Whether our user started it; told by its owner, unless it hides its memory, as an ssh-agent does."""
+    """Whether it belongs to this user, by the owner of its files, unless it hides its memory, as ssh-agent does."""
     with suppress(OSError):
         if os.stat(f"{PROC_FOLDER}/{pid}").st_uid == os.geteuid():
             return True
@@ -150,7 +150,7 @@ def is_own_user(pid: int) -> bool:
 
 
 def is_same_namespace(pid: int) -> bool:
-    """Whether it counts processes and time as we do: one in a container has another number inside."""
+    """Whether it is in our process and time namespaces; one in a container has another number inside."""
     with suppress(OSError):
         return all(
             os.stat(f"{PROC_FOLDER}/{pid}/ns/{space}").st_ino == os.stat(f"{PROC_FOLDER}/self/ns/{space}").st_ino

@@ -1,4 +1,4 @@
-"""What a run's process sees of the worker's environment: an allowlist, the run's own variables, and who it is."""
+"""The environment of a run's process: an allowlist of the worker's variables, the run's own, and its identity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSED_PREFIXES = ("LC_",)
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """The environments of a worker's runs. Nothing of the server's address or credentials is in them."""
+    """Builds the environments of a worker's runs. They contain neither the server's address nor credentials."""
 
     namespace: str
     worker: str
@@ -32,22 +32,22 @@ class RunEnvironment:
     redacts: bool = True
     """Whether secrets are replaced in what runs write."""
     traced: Callable[[Claim, RunSpec], str | None] = lambda _, spec: spec.traceparent
-    """Where in a trace the processes of an attempt are."""
+    """The position of an attempt's processes in a trace."""
 
     def cookie(self, claim: Claim) -> str:
-        """What marks every process of an attempt, wherever it goes."""
+        """The mark of every process of an attempt."""
         return f"{self.namespace}/{claim.id}/{claim.fence}"
 
     def marks(self, claim: Claim) -> dict[str, str]:
-        """The variables by which what the worker starts for an attempt, beside its process, is known as its own."""
+        """The variables that mark processes which the worker starts for an attempt, beside its process."""
         return {COOKIE_VARIABLE: self.cookie(claim), STARTER_VARIABLE: get_process_name(os.getpid())}
 
     def secrets(self, env: Mapping[str, str]) -> SecretValues | None:
-        """What is secret in an attempt's environment; None if all may be seen."""
+        """The secrets in an attempt's environment; None if nothing is redacted."""
         return SecretValues.of(env) if self.redacts else None
 
     def passed(self) -> dict[str, str]:
-        """What every run is given of the worker's."""
+        """The worker's variables that every run gets."""
         inherited = self.inherited.items()
         return {
             name: value for name, value in inherited if name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES)
@@ -60,9 +60,7 @@ class RunEnvironment:
         overrides: Mapping[str, str],
         defaults: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, str]:
-        """The whole environment of an attempt. What the run sets itself wins, over `beneath` as well, but not over what
-        marks it.
-        """
+        """The whole environment of an attempt. The run's own variables win over all but its identity."""
         traceparent = self.traced(claim, spec)
         return {
             **self.passed(),

@@ -1,13 +1,13 @@
-"""One attempt's processes: started, fed, watched and ended.
+"""The processes of one attempt: started, fed, watched and ended.
 
-1. `spawn` starts the first one, in a session and group of its own, with the environment it is given and nothing else.
-2. `wait` tells how it ended, at once, whoever still holds its pipes: what is awaited is the process, not the pipes.
+1. `spawn` starts the first one, in a session and group of its own, with exactly the given environment.
+2. `wait` returns its exit at once, even if other processes still hold its pipes.
 3. `end` ends it and everything it started; see `process_tree`.
 
-The child is started by `vfork`, the only cheap way out of a large process, and so no Python runs in it that could set
-its limits. util-linux's `prlimit` sets them and becomes the program; where there is none, they are set from here, as
-niceness and control group are: right after it has begun, on it and on whatever it has managed to start by then. On a
-busy machine that can be some milliseconds late.
+The child is started by `vfork`, the only cheap way out of a large process, so no Python runs in it that could set its
+limits. util-linux's `prlimit` sets them and becomes the program. Without it, they are set from here, as niceness and
+cgroup are: right after the start, on the process and on all it has started by then. On a busy machine that can be some
+milliseconds late.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from agentq.worker.process.subreaper import become_subreaper, root_processes, sc
 from agentq.worker.process.termination import KILL_TIMEOUT_MS, Unkillable, send_signal, wait_until_gone
 
 PIPE_BYTES = 65_536
-"""What a pipe takes before anybody reads it, and what is written to one at a time."""
+"""The capacity of an empty pipe, and the size of one write to it."""
 SHOWN_CHARACTERS = 200
-"""Characters of a program's name in a message."""
+"""Length limit of a program's name in a message."""
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 OOM_COUNT_MS = 1_000
 PEAK_TOLERANCE_BYTES = 1 << 20
 """How exactly the kernel counts a process's memory."""
 
 ProcessLimits = Mapping[str, tuple[int, int]]
-"""Soft and hard, by the name that `prlimit` knows."""
+"""Soft and hard limits, by `prlimit`'s names."""
 _PRLIMIT = shutil.which("prlimit", path=os.defpath) if sys.platform == "linux" else None
 
 
@@ -55,11 +55,11 @@ class SpawnFailed(AgentqError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessLaunch:
-    """What is to be started, and with what."""
+    """A program to start, and how."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
-    """The whole environment but for the marks of the run, which `spawn` adds; nothing is inherited."""
+    """The whole environment except for the run's marks, which `spawn` adds; nothing is inherited."""
     cwd: Path
     cookie: str
     caps: ResourceLimits = field(default_factory=ResourceLimits)
@@ -69,14 +69,14 @@ class ProcessLaunch:
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How the first process ended, and what it and those it waited for had used."""
+    """How the first process ended, and the resources of it and its awaited children."""
 
     code: int | None
     signal: int | None
     user_ms: int
     system_ms: int
     peak_memory_bytes: int
-    """0 if it was less than the worker's own, from which it cannot be told then."""
+    """0 if it was less than the worker's own, from which it cannot be told apart."""
     oom: bool
 
 
@@ -103,7 +103,7 @@ class RunProcess:
 
     @classmethod
     async def spawn(cls, launch: ProcessLaunch, *, cgroups: Cgroups | None) -> Self:
-        """Start it, or say in one sentence why it cannot be started."""
+        """Start the process; raises `SpawnFailed` with one sentence."""
         become_subreaper()
         bounded = cgroups is not None and cgroups.memory
         leaf = (
@@ -138,7 +138,7 @@ class RunProcess:
         return process
 
     async def wait(self) -> ProcessExit:
-        """How it ended. Any number of callers may wait, and give up waiting."""
+        """Its exit. Any number of callers may wait and stop waiting."""
         return await asyncio.shield(self._exit)
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -150,7 +150,7 @@ class RunProcess:
     async def end(self, grace_ms: int) -> int:
         """End it and everything it started: SIGTERM to its group, and after the grace SIGKILL to all.
 
-        Returns how many processes had left the group. Nothing is left when this returns.
+        Returns how many processes had left the group. No process is left when this returns.
         """
         if grace_ms > 0:
             await self._terminate(grace_ms)
@@ -159,12 +159,12 @@ class RunProcess:
             self._signal_group(signal.SIGKILL)
             await asyncio.wait([self._exit], timeout=KILL_TIMEOUT_MS / 1000)
             if not self._exit.done():
-                why = "it hangs in the kernel, or is not our user's"
+                why = "it hangs in the kernel, or belongs to another user"
                 raise Unkillable(f"Process {self.pid} cannot be ended: {why}.")
         return await process_tree.end_tree(self._tree)
 
     async def _terminate(self, grace_ms: int) -> None:
-        """SIGTERM to the group; over when all of it has gone, be it the first process that ends last or another."""
+        """SIGTERM to the group; returns when all its members are gone, whichever ends last."""
         deadline_ms = monotonic_ms() + grace_ms
         if self._exit.done():
             for one in self._group_members():
@@ -177,7 +177,7 @@ class RunProcess:
             await wait_until_gone(self._group_members(), deadline_ms - monotonic_ms())
 
     def _signal_group(self, number: signal.Signals) -> None:
-        """Only while the first process has not been reaped: until then the group's number cannot be another's."""
+        """Signal the group. Only before the first process is reaped: later its number may be reused."""
         with suppress(PermissionError, ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -185,7 +185,7 @@ class RunProcess:
         return [one for one, _ in process_tree.find_members([self._tree]) if one.group == self.pid]
 
     def _watch(self) -> None:
-        """Have `_reap` called when it has ended: by a pidfd where there is one, by a thread elsewhere."""
+        """Call `_reap` when it has ended: by a pidfd where there is one, by a thread elsewhere."""
         try:
             self._pidfd = pidfd.open_pidfd(self.pid)
         except OSError:
@@ -201,14 +201,14 @@ class RunProcess:
             self._loop.call_soon_threadsafe(self._reap)
 
     def _reap(self) -> None:
-        """Take its exit status, and with it the last claim to its number."""
+        """Take its exit status, which frees its number."""
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
         self._close_stdin()
         try:
             _, status, usage = os.wait4(self.pid, 0)
-        except ChildProcessError:  # somebody else took it
+        except ChildProcessError:  # its status was taken elsewhere
             ended = ProcessExit(None, None, 0, 0, 0, False)
         else:
             ended = self._build_exit(status, usage)
@@ -227,7 +227,7 @@ class RunProcess:
         return ProcessExit(code, number, round(usage.ru_utime * 1000), round(usage.ru_stime * 1000), peak, oom)
 
     def _feed_stdin(self, end: int, unwritten: memoryview) -> None:
-        """Write the rest of its stdin whenever it has read some."""
+        """Write the rest of its stdin as it reads."""
         self._stdin, self._unwritten = end, unwritten
         if unwritten and not self._exit.done():
             self._loop.add_writer(end, self._write_stdin)
@@ -239,7 +239,7 @@ class RunProcess:
             self._unwritten = self._unwritten[os.write(self._stdin, self._unwritten[:PIPE_BYTES]) :]
         except BlockingIOError:
             return
-        except OSError:  # nobody will read it any more
+        except OSError:  # the pipe is closed
             self._unwritten = memoryview(b"")
         if not self._unwritten:
             self._close_stdin()
@@ -255,7 +255,7 @@ _oom_kills, _oom_kills_ms = 0, 0
 
 
 def _count_recent_kills() -> int:
-    """How many processes the kernel had ended for want of memory, as of a second ago at the most."""
+    """How many processes the kernel had killed out of memory, up to a second ago."""
     global _oom_kills, _oom_kills_ms
     if monotonic_ms() - _oom_kills_ms >= OOM_COUNT_MS:
         _oom_kills, _oom_kills_ms = procfs.count_oom_kills(), monotonic_ms()
@@ -263,7 +263,7 @@ def _count_recent_kills() -> int:
 
 
 def _fill_pipe(end: int, text: bytes) -> int:
-    """Write as much as the empty pipe takes, which is mostly all of it."""
+    """Write as much as the empty pipe takes, usually all of it."""
     os.set_blocking(end, False)
     try:
         return os.write(end, text[:PIPE_BYTES])
@@ -296,7 +296,7 @@ def _spawn_process(launch: ProcessLaunch, pipes: list[int], limits: ProcessLimit
 
 
 def _check_program(launch: ProcessLaunch) -> None:
-    """Fail as the system would if there is no such program: `prlimit` could only end with an exit code of its own."""
+    """Raise the system's error if the program does not exist: `prlimit` would only end with an exit code."""
     program = launch.argv[0]
     folders = [""] if "/" in program else os.get_exec_path(launch.env)
     found = [path for folder in folders if (path := launch.cwd / folder / program).is_file()]
@@ -306,13 +306,13 @@ def _check_program(launch: ProcessLaunch) -> None:
 
 
 def _measure_peak_bytes(usage: resource.struct_rusage) -> int:
-    """What it had at most; 0 if that was no more than we had: it began in our memory, which counts as its own."""
+    """Its peak memory; 0 if that was no more than the worker's: it began as a copy of the worker."""
     peak = usage.ru_maxrss * MAXRSS_BYTES
     return peak if peak > procfs.read_peak_bytes() + PEAK_TOLERANCE_BYTES else 0
 
 
 def _build_limits(caps: ResourceLimits, *, bounded: bool) -> ProcessLimits:
-    """The soft and hard limits of each process, none above what we have; its memory only if no group bounds that."""
+    """Soft and hard limits, none above the worker's own; memory only if no cgroup bounds it."""
     wanted = (
         ("data", None if bounded else caps.memory_bytes, 0),
         ("cpu", caps.cpu_s, 1),
@@ -335,16 +335,16 @@ def _get_resource_number(name: str) -> int:
 
 
 def _apply_limits(tree: process_tree.ProcessTree, limits: ProcessLimits, nice: int | None) -> None:
-    """Set what has not been set yet, also for what it has started in the meantime, which began without it."""
+    """Set limits that are not set yet, also for processes started meanwhile."""
     if not limits and tree.leaf is None and nice is None:
         return
     with suppress(ProcessLookupError):
         _apply_limits_to(tree.root.pid, limits, tree.leaf)
         if nice is not None:
-            os.setpriority(os.PRIO_PGRP, tree.root.pid, nice)  # of the group, and so of every thread
+            os.setpriority(os.PRIO_PGRP, tree.root.pid, nice)  # of the group, which includes every thread
     done = {tree.root.pid}
     if not limits and nice is None and procfs.list_child_pids(tree.root.pid) == []:
-        return  # what has been missed here is found when the run ends
+        return  # processes missed here are found when the run ends
     while new := {one.pid for one, _ in process_tree.find_members([tree])} - done:
         for pid in new:
             with suppress(OSError):
@@ -362,7 +362,7 @@ def _apply_limits_to(pid: int, limits: ProcessLimits, leaf: RunCgroup | None) ->
 
 
 def _format_spawn_error(error: OSError | ValueError, launch: ProcessLaunch) -> str:
-    """One sentence that says what to mend."""
+    """One sentence that says what to fix."""
     program = launch.argv[0][:SHOWN_CHARACTERS] if launch.argv else ""
     if isinstance(error, ValueError):
         return f"The process cannot be started: {error}."

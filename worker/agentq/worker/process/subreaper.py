@@ -1,7 +1,7 @@
-"""Orphans: whatever a run starts and forgets becomes a child of the worker, and of nobody else.
+"""Makes the worker a subreaper: orphans of its runs become its children.
 
-For that the worker makes itself a *subreaper*. While it lives, everything that its runs started is below it, and one
-look at its children tells whether a run has left anything.
+So while it lives, everything that its runs started is below it, and one look at its children tells whether a run has
+left anything.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from agentq.worker.process import procfs
 _PR_SET_CHILD_SUBREAPER = 36
 
 REAP_INTERVAL_MS = 200
-"""How often the dead are cleared away while runs go on: each keeps a process number, of which a machine has few."""
+"""How often zombies are reaped while runs execute: each takes a process number, which are few."""
 
 root_processes: dict[int, int] = {}
-"""The first processes of our live runs, and when they began. Their exit status is for `process` to take."""
+"""The first processes of live runs, and when they began. `run_process` takes their exit status."""
 
 
 class Orphans(NamedTuple):
-    """The processes that became our children when their parents died."""
+    """Processes that became our children when their parents died."""
 
     left: list[int]
     reaped: int
@@ -36,11 +36,11 @@ class Orphans(NamedTuple):
 
 
 NO_ORPHANS = Orphans([], 0)
-"""There is none, nor was there one that may have started another at the last moment."""
+"""There is no orphan, and none ended that may have started another at the last moment."""
 
 
 def become_subreaper() -> bool:
-    """Let the orphans of our children become our children; False where the system has no such thing."""
+    """Adopt the orphans of our children; False where the system does not support it."""
     return _become_subreaper(os.getpid())
 
 
@@ -48,15 +48,15 @@ def become_subreaper() -> bool:
 def _become_subreaper(_pid: int) -> bool:
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         with suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or nobody would ever learn an exit code
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or exit codes would be lost
     return sys.platform == "linux" and not ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap_orphans() -> Orphans | None:
-    """Look at them, and reap those that have ended, but no child that somebody here waits for. None: cannot be told.
+    """List orphans and reap those that have ended, but no child that is awaited here. None: not supported.
 
-    What we start ourselves is either the first process of a run, whose status `process` takes, or stays in our own
-    session, where nothing that a run started ever gets. So the session tells them apart.
+    What the worker starts itself is either the first process of a run, or stays in the worker's own session, where no
+    run's process ever gets. So the session tells them apart.
     """
     ours = procfs.list_child_pids(os.getpid()) if become_subreaper() else None
     if ours is None:
@@ -83,7 +83,7 @@ _reaping_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 def schedule_reaping() -> None:
-    """Reap orphans now and then, as long as there are runs: one of them may leave thousands before it ends."""
+    """Reap orphans regularly while there are runs: one run may leave thousands before it ends."""
     loop = asyncio.get_running_loop()
     if loop not in _reaping_loops:
         _reaping_loops.add(loop)

@@ -1,7 +1,7 @@
-"""Stopping, killing, and seeing that it is done.
+"""Stops and kills processes, and verifies that they are gone.
 
-A signal is always sent through a pidfd that was opened before the process was judged: if the number has gone to
-another process since, the signal goes nowhere.
+A signal is always sent through a pidfd opened before the process was checked: if its number was reused since, the
+signal goes nowhere.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from agentq.worker.process.procfs import ProcessStat
 from agentq.worker.process.subreaper import reap_orphans
 
 KILL_TIMEOUT_MS = 10_000
-"""A process that SIGKILL has not ended after so long hangs in the kernel."""
+"""A process that survives SIGKILL for this long hangs in the kernel."""
 KILL_ROUND_MS = 500
 STOP_ROUNDS_MAX = 100
-"""Looks for processes that have not been stopped yet; one that forks is stopped within a few."""
+"""Scans for processes not stopped yet; a forking one is stopped within a few."""
 WATCHED_MAX = 64
-"""Processes whose end is awaited at a time; each takes a descriptor."""
+"""How many processes are awaited at a time; each takes a descriptor."""
 POLL_MS = 10
-"""How often one is looked at whose end cannot be awaited."""
+"""Poll interval for processes that cannot be awaited."""
 
 FindProcesses = Callable[[], Iterable[ProcessStat]]
 KillGroup = Callable[[], None]
@@ -37,7 +37,7 @@ class Unkillable(AgentqError):
 
 
 async def kill_all(find: FindProcesses, kill_groups: KillGroup = lambda: None) -> list[ProcessStat]:
-    """Stop and kill until a look finds nothing; all that was found. `strike` is what may kill much at one blow."""
+    """Stop and kill until a scan finds nothing; returns all that was found. `kill_groups` may kill many at once."""
     ended: dict[str, ProcessStat] = {}
     deadline_ms = monotonic_ms() + KILL_TIMEOUT_MS
     while True:
@@ -55,10 +55,10 @@ async def kill_all(find: FindProcesses, kill_groups: KillGroup = lambda: None) -
 
 
 async def _stop_all(find: FindProcesses) -> tuple[list[ProcessStat], bool]:
-    """Stop all that a look finds, until a look finds nothing new: a stopped process cannot fork.
+    """Stop all that a scan finds, until a scan finds nothing new: a stopped process cannot fork.
 
-    One that forks and exits all the time may have gone on from every number that a look has seen; it is betrayed by
-    the orphans that have ended meanwhile. Says also whether there was a look without any of this.
+    One that forks and exits all the time may escape every scan, but zombies reaped meanwhile reveal it. Also returns
+    whether a scan was clean of both.
     """
     found: dict[str, ProcessStat] = {}
     for _ in range(STOP_ROUNDS_MAX):
@@ -76,7 +76,7 @@ async def _stop_all(find: FindProcesses) -> tuple[list[ProcessStat], bool]:
 
 
 def send_signal(process: ProcessStat, number: signal.Signals) -> bool:
-    """Signal the process that was judged, and no later one of that number; False if it is gone."""
+    """Signal exactly the given process, not a later one with its number; False if it is gone."""
     try:
         end = pidfd.open_pidfd(process.pid)
     except ProcessLookupError:
@@ -100,7 +100,7 @@ def send_signal(process: ProcessStat, number: signal.Signals) -> bool:
 
 
 async def wait_until_gone(processes: Iterable[ProcessStat], timeout_ms: int) -> bool:
-    """Wait until they have ended, as zombies or wholly; False if some have not in time."""
+    """Wait until all have ended, as zombies or wholly; False at the timeout."""
     deadline_ms = monotonic_ms() + timeout_ms
     left = list(processes)
     while left := [one for one in left if _is_alive(one)]:

@@ -1,12 +1,13 @@
-"""What runs say while they run, output, progress and what they spend, on its way to the server. Its tasks:
+"""Uploads what attempts write while they run: output, progress and spending. Its tasks:
 
-1. Send what each attempt wrote, in order, one call for all that has gathered; numbered, so that none is doubled.
-2. Keep it through an outage, a bounded part of it in memory and the rest on the disk; where the disk is full, a note
-   says how much is missing. The file on this machine has all.
-3. Say when the last word of an attempt may follow: when its words are out, or will not be within a bounded time.
+1. Send each attempt's output in order, one call for all that has gathered. Calls are numbered, so that none counts
+   twice.
+2. Keep output through an outage: a bounded part in memory, the rest on disk. Where the disk is full, a note says how
+   much is missing. The log file on this machine is complete.
+3. Say when an attempt's final report may be sent: once its output is uploaded, or cannot be within a bounded time.
 
-Losing some of this is bearable; holding up a process, a heartbeat or, while the server answers, an outcome for it is
-not. So it has a thread of its own, which alone touches the disk, and nobody waits for it but an attempt's last word.
+Losing some output is bearable. Delaying a process, a heartbeat or, while the server answers, an outcome is not. So this
+is a thread of its own, which alone touches the disk, and only final reports wait for it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from agentq.worker.worker_thread import OnFailure, WorkerThread
 
 RETRY_MS = 1_000
 MEMORY_CHARACTERS = 8 << 20
-"""What waits in memory, of all attempts together, while the server is away; more goes to the disk."""
+"""Output of all attempts that waits in memory while the server is away; more goes to disk."""
 UPLOAD_WAIT_MS = 5_000
-"""How long the outcome waits for the output before it to reach a server that answers."""
+"""How long a final report waits for the output before it while the server answers."""
 
 
 class LogUpload:
-    """Tells what attempts say, in a thread."""
+    """Uploads output, progress and spending of attempts, in a thread."""
 
     def __init__(
         self, queue: RunVerbs, spill: SpillFile, answering_since_ms: Callable[[], int | None], on_failure: OnFailure
@@ -42,19 +43,19 @@ class LogUpload:
         self._conversations = AgentConversations(queue.store)
         self._spill = spill
         self._answering_since_ms = answering_since_ms
-        """Since when the server has answered without a break; None if it does not."""
+        """Since when the server has answered without a break; None if it does not answer."""
         self._buffers: dict[Claim, UploadBuffer] = {}
         self._forgotten: list[UploadBuffer] = []
         self._changed = threading.Condition()
         self._closed = False
         self._aborted = False
         self._refused = False
-        """The server has answered that it takes nothing at the moment: it is out of memory."""
+        """The server answered that it accepts nothing at the moment: it is out of memory."""
         self._on_uploaded: Callable[[], None] = lambda: None
-        self._thread = WorkerThread(self._run, "agentq-narration", on_failure)
+        self._thread = WorkerThread(self._run, "agentq-log-upload", on_failure)
 
     def on_uploaded(self, act: Callable[[], None]) -> None:
-        """What to do, in whichever thread, when a last word may follow that had to wait."""
+        """Set what to call, in any thread, when a waiting final report may be sent."""
         self._on_uploaded = act
 
     def start(self) -> None:
@@ -66,21 +67,21 @@ class LogUpload:
             self._changed.notify_all()
 
     def progress(self, claim: Claim, progress: Mapping[str, object]) -> None:
-        """The newest word counts; those that were not sent yet are forgotten."""
+        """Report progress. Only the newest is sent."""
         with self._changed:
             self._buffers.setdefault(claim, UploadBuffer()).progress = progress
             self._changed.notify_all()
 
     def spent(self, claim: Claim, spending: AgentSpending, totals: Mapping[str, float]) -> None:
-        """What an agent's attempt has spent so far; the newest word has all that those before it had."""
+        """Report what an agent's attempt has spent so far. The newest value includes the earlier ones."""
         with self._changed:
             self._buffers.setdefault(claim, UploadBuffer()).spent = (spending, totals)
             self._changed.notify_all()
 
     def may_report_end(self, claim: Claim) -> bool:
-        """Whether the last word of an attempt may follow; asked again and again from when there is one.
+        """Whether an attempt's final report may be sent; asked repeatedly once there is one.
 
-        A server that is away could not be told the last word either, so that time does not count.
+        Time during which the server is away does not count: it could not be sent the final report either.
         """
         with self._changed:
             buffer = self._buffers.get(claim)
@@ -91,11 +92,11 @@ class LogUpload:
                 buffer.ended_ms = now_ms
             if since_ms is None:
                 return False
-            # What was spent is taken even where there is no room for words.
+            # The server accepts spending even when it has no room for output.
             return (self._refused and buffer.spent is None) or now_ms - max(since_ms, buffer.ended_ms) >= UPLOAD_WAIT_MS
 
     def forget(self, claim: Claim) -> None:
-        """There is nothing more to tell of this attempt."""
+        """Discard what is left of this attempt."""
         with self._changed:
             buffer = self._buffers.pop(claim, None)
             if buffer is not None:
@@ -103,7 +104,7 @@ class LogUpload:
                 self._changed.notify_all()
 
     def close(self, patience_ms: int) -> None:
-        """Tell what is left, for so long at the most."""
+        """Upload what is left, within `patience_ms`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -115,7 +116,7 @@ class LogUpload:
 
     def _run(self) -> None:
         while (pending := self._wait_for_pending()) and not self._aborted:
-            # What was spent goes first: a server without room for words takes that all the same.
+            # Spending goes first: the server accepts it even when it has no room for output.
             uploads = [(upload, *each) for upload in (self._upload_spending, self._upload) for each in pending]
             for act, claim, buffer in uploads:
                 try:
@@ -129,7 +130,7 @@ class LogUpload:
                         self._changed.wait_for(lambda: self._aborted, random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                     break
                 except AgentqError:
-                    # The attempt was superseded, or has ended: nobody wants to hear of it any more.
+                    # The attempt was fenced or has ended: the server refuses its output.
                     with self._changed:
                         buffer.clear()
                 if buffer.ended_ms is not None and buffer.is_empty():
@@ -137,7 +138,7 @@ class LogUpload:
         self._spill.close()
 
     def _wait_for_pending(self) -> list[tuple[Claim, UploadBuffer]]:
-        """What there is to say, as soon as there is any; nothing if it is over."""
+        """Wait for something to upload; empty once closed."""
         with self._changed:
             while True:
                 self._drop_pieces()
@@ -147,7 +148,7 @@ class LogUpload:
                 self._changed.wait()
 
     def _upload(self, claim: Claim, buffer: UploadBuffer) -> bool:
-        """Whether there were words, and the server took them."""
+        """Upload output and progress; returns whether there were any."""
         chunks, progress = self._next_chunks(buffer), buffer.progress
         if chunks:
             self.queue.log(claim, buffer.logged + 1, chunks)
@@ -162,7 +163,7 @@ class LogUpload:
         return bool(chunks) or progress is not None
 
     def _upload_spending(self, claim: Claim, buffer: UploadBuffer) -> bool:
-        """Never whether the server takes words."""
+        """Upload spending. Returns False: it says nothing about whether the server accepts output."""
         spent = buffer.spent
         if spent is None:
             return False
@@ -176,7 +177,7 @@ class LogUpload:
         return False
 
     def _next_chunks(self, buffer: UploadBuffer) -> list[LogChunk]:
-        """What is to be sent next of a tale, from the disk if it is there."""
+        """The next chunks to send, read from disk if they are there."""
         with self._changed:
             first = buffer.parts[0] if buffer.parts else None
             if buffer.sending or first is None:
@@ -187,7 +188,7 @@ class LogUpload:
         except (OSError, ValueError):
             chunks = []
         with self._changed:
-            # It may have had to go meanwhile; then its turn is over.
+            # The part may have been dropped meanwhile.
             if buffer.parts and buffer.parts[0] is first:
                 if chunks:
                     buffer.load_first(chunks)
@@ -196,7 +197,7 @@ class LogUpload:
             return buffer.sending
 
     def _spill_excess(self) -> None:
-        """Bring what waits in memory down to its bound: onto the disk or, where that is full, out of the world."""
+        """Reduce memory to its bound: move output to disk or, if that is full, drop it."""
         while True:
             with self._changed:
                 self._drop_pieces()
@@ -213,7 +214,7 @@ class LogUpload:
                     longest.spilled(part, piece)
 
     def _drop_pieces(self) -> None:
-        """Let the disk forget what was dropped."""
+        """Release dropped pieces on disk."""
         for buffer in self._forgotten:
             buffer.clear()
         for buffer in (*self._forgotten, *self._buffers.values()):

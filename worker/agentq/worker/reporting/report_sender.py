@@ -1,11 +1,11 @@
-"""What attempts have to say, until the server has heard it. Its tasks:
+"""Sends reports about attempts until the server acknowledges them. Its tasks:
 
-1. Send words in the order in which they came, many in a round trip where there are many.
-2. Keep every word through an outage of any length, and send it again: words can be sent twice. A run takes its slot
-   until its last word was heard, so there are no more words than slots; what of them exceeds a bound goes to the disk,
-   and stays in memory where the disk is full.
-3. Hold back the last word of an attempt until what it wrote before is out (see `log_upload.py`).
-4. Tell the worker what the server answered. A refusal is an answer; only silence is tried again.
+1. Send reports in the order in which they came, many in a round trip where there are many.
+2. Keep every report through an outage of any length and retry; reports can be sent twice. A run takes its slot until
+   its final report was acknowledged, so there are no more reports than slots. Outcomes beyond a bound go to disk, and
+   stay in memory where the disk is full.
+3. Hold back an attempt's final report until its output is uploaded (see `log_upload.py`).
+4. Pass the server's answers to the worker. A refusal is an answer; only silence is retried.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from agentq.worker.worker_thread import OnFailure, WorkerThread, wrap_unexpected
 
 RETRY_MS = 1_000
 HELD_CHECK_MS = 500
-"""How often to look whether a word that is held back may be said, when nobody tells."""
+"""How often to check whether a held back report may be sent, without a wake-up."""
 BATCH_MAX = 500
 BATCH_BYTES = 1 << 20
 MEMORY_BYTES_MAX = 8 << 20
-"""The words that wait in memory during an outage; more go to the disk."""
+"""Reports that wait in memory during an outage; more go to disk."""
 
 ReportKind = Literal["start", "finish", "fail", "defer", "release", "park"]
 _FINAL_REPORTS: tuple[ReportKind, ...] = ("finish", "fail", "defer", "release", "park")
@@ -40,7 +40,7 @@ BATCHED_VERBS: tuple[ReportKind, ...] = ("start", "finish")
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """One word about an attempt."""
+    """One report about an attempt."""
 
     verb: ReportKind
     claim: Claim
@@ -48,25 +48,25 @@ class AttemptReport:
     reason: str = ""
     wait: RunWait | None = None
     delay_ms: int | None = None
-    """The wait before another try that the attempt asks for itself."""
+    """The wait before the next attempt, if this one asks for it."""
     due_at_ms: int | None = None
-    """When it may be tried again, if it is put off; without that, its policy says."""
+    """When a deferred run may be tried again; without it, the run's policy decides."""
 
     @property
     def is_final(self) -> bool:
-        """Whether it is the last word of its attempt."""
+        """Whether it ends its attempt."""
         return self.verb in _FINAL_REPORTS
 
 
 def build_report(claim: Claim, class_: str, outcome: str, delay_ms: int | None = None) -> AttemptReport:
-    """Of a call that ended with this class and this outcome, as JSON."""
+    """The report of a call that ended with this class and this outcome, as JSON."""
     verb: ReportKind = "finish" if class_ == "ok" else "fail"
     return AttemptReport(verb, claim, Outcome.model_validate_json(outcome), delay_ms=delay_ms)
 
 
 @dataclass(slots=True)
 class _PendingReport:
-    """A report that waits; its outcome may be on the disk."""
+    """A report that waits to be sent; its outcome may be on disk."""
 
     report: AttemptReport
     bytes: int
@@ -74,7 +74,7 @@ class _PendingReport:
 
 
 class ReportSender:
-    """The worker's mouth."""
+    """Sends reports and retries until the server acknowledged them."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ReportSender:
         self._closed = False
         self._on_failure = on_failure
         self._unsendable: list[AttemptReport] = []
-        """How attempts ended that could not be reported for a fault of the worker itself."""
+        """Final reports that could not be sent because of an unexpected error in the worker itself."""
         self._thread = WorkerThread(self._run, "agentq-reports", on_failure)
 
     def start(self) -> None:
@@ -108,12 +108,12 @@ class ReportSender:
             self._changed.notify()
 
     def wake(self) -> None:
-        """A word that was held back may be said now."""
+        """A held back report may be sent now."""
         with self._changed:
             self._changed.notify()
 
     def close(self, patience_ms: int) -> bool:
-        """Say what is left, and end; false if the server did not hear it all in time."""
+        """Send what is left and end; false if the server did not acknowledge everything in time."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -121,7 +121,7 @@ class ReportSender:
         return not self._thread.is_alive() and not self._pending and not self._unsendable
 
     def unsent(self) -> list[AttemptReport]:
-        """How attempts ended of which the server has not been told, once this is closed."""
+        """Final reports that the server did not acknowledge, once this is closed."""
         with self._changed:
             pending = [entry for entry in self._pending.values() if entry.report.is_final]
         return [*self._unsendable, *(self._load(word) for word in pending)]
@@ -139,7 +139,7 @@ class ReportSender:
                 with self._changed:
                     self._changed.wait_for(lambda: False, timeout=random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                 continue
-            except Exception as error:  # noqa: BLE001 - the worker ends by it, and says the other words before
+            except Exception as error:  # noqa: BLE001 - ends the worker, after the other reports are sent
                 self._on_failure(
                     wrap_unexpected_error(error, f"at the report {reports[0].verb} of the run {reports[0].claim.id}")
                 )
@@ -156,7 +156,7 @@ class ReportSender:
         self._spill.close()
 
     def _wait_for_batch(self) -> dict[int, _PendingReport] | None:
-        """The next words to say, as soon as there are any; none if all are held back, None if it is over."""
+        """Wait for reports and return the next batch; empty if all are held back, None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closed)
             if not self._pending:
@@ -168,7 +168,7 @@ class ReportSender:
             return batch
 
     def _next_batch(self) -> dict[int, _PendingReport]:
-        """The first words that may be said and that one call can say."""
+        """The first reports that may be sent in one call."""
         batch: dict[int, _PendingReport] = {}
         verb, size = None, 0
         for number, entry in self._pending.items():
@@ -184,7 +184,7 @@ class ReportSender:
         return batch
 
     def _spill_excess(self) -> None:
-        """While nothing can be said, bring outcomes that exceed the bound to the disk, as far as that has room."""
+        """While nothing can be sent, move outcomes beyond the memory bound to disk, if that has room."""
         with self._changed:
             pending = [entry for entry in self._pending.values() if entry.piece is None]
         kept = 0
@@ -204,7 +204,7 @@ class ReportSender:
         try:
             return replace(entry.report, outcome=Outcome.model_validate_json(self._spill.get(entry.piece)))
         except (OSError, ValueError) as error:
-            # Nobody will ever know how it ended, so it did not complete; its crash budget says whether it runs again.
+            # The outcome is lost, so the run did not complete; its crash budget decides whether it runs again.
             text = f"its outcome waited on the worker's disk and cannot be read again: {error}"
             return AttemptReport("fail", entry.report.claim, Outcome(class_=OutcomeClass.INTERNAL, error=text[:1000]))
 
@@ -229,6 +229,6 @@ class ReportSender:
         except (Unreachable, TryLater):
             raise
         except AgentqError as refused:
-            # It concerns one of them, or all: each learns by itself, and those before it can be said twice.
+            # The refusal concerns one report or all: send each alone. Reports can be sent twice.
             return [refused] if len(batch) == 1 else [self._send_batch([report])[0] for report in batch]
         return [None]

@@ -1,4 +1,4 @@
-"""A line in the worker's log for each run that starts here and each that ends, at the level `info`."""
+"""Logs one line for each run that starts here and each that ends, at level `info`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ERROR_CHARACTERS = 200
 
 
 class RunLog:
-    """What has started and not ended. Each call is one step on a dictionary, so threads need no lock."""
+    """Remembers which runs have started. Each call is one step on a dictionary, so threads need no lock."""
 
     def __init__(self) -> None:
         self._started_ms: dict[tuple[str, str], int] = {}
 
     def started(self, claims: Sequence[Claim]) -> None:
-        """These were claimed."""
+        """Log claimed runs."""
         if not log.isEnabledFor(logging.INFO):
             return
         for claim in claims:
@@ -31,7 +31,7 @@ class RunLog:
             _write_event("run started", claim, {"lane": claim.lane})
 
     def ended(self, report: AttemptReport, refused: AgentqError | None = None) -> None:
-        """The server has heard how an attempt ended, or refused to hear it."""
+        """Log that the server acknowledged how an attempt ended, or refused the report."""
         started_ms = self._started_ms.pop(report.claim[:2], None)
         if started_ms is None:
             return
@@ -50,13 +50,13 @@ class RunLog:
         )
 
     def calls_ended(self, ended: Sequence[FunctionOutcome], refusals: Sequence[AgentqError | None]) -> None:
-        """The same of function runs, whose ends are told in batches."""
+        """Log the ends of function runs, which are reported in batches."""
         if self._started_ms:
             for end, refused in zip(ended, refusals, strict=True):
                 self.ended(build_report(*end), refused)
 
     def dropped(self, claim: Claim) -> None:
-        """An attempt is no longer held; if it has not ended, another one has superseded it."""
+        """Log an attempt that is no longer held; if it has not ended, another attempt superseded it."""
         started_ms = self._started_ms.pop(claim[:2], None)
         if started_ms is not None:
             _write_event("run ended", claim, {"report": "superseded", "took_ms": monotonic_ms() - started_ms})

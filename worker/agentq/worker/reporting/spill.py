@@ -1,11 +1,11 @@
-"""What waits for the server and has no room in memory: a file in the worker's folder. Its tasks:
+"""A file for data that waits for the server and does not fit in memory. Its tasks:
 
-1. Keep pieces, and give each back as it was.
-2. Say so when there is no room, on the disk or within the bound. What becomes of the piece is for the caller to decide.
-3. Be empty again once every piece was dropped.
+1. Store pieces and return them unchanged.
+2. Report when there is no room, on the disk or within the bound. The caller decides what to do with the piece.
+3. Become empty again once every piece was dropped.
 
-The file has no name. So it is gone when its worker is, however that ended, and nobody has to clean up after one that
-was killed; what such a worker had to say would be refused anyway.
+The file has no name, so it disappears with its worker, however that ended, and needs no cleanup. The server would
+refuse a killed worker's data anyway.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SPILL_BYTES_MAX = 1 << 30
 
 
 class SpilledPiece(NamedTuple):
-    """Where a piece stands in the file."""
+    """The position of a piece in the file."""
 
     at: int
     bytes: int
 
 
 class SpillFile:
-    """One file of pieces, made when the first one comes. It belongs to one thread."""
+    """One file of pieces, created with the first one. Not thread-safe: it belongs to one thread."""
 
     def __init__(self, folder: Path, bytes_max: int = SPILL_BYTES_MAX) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class SpillFile:
         self._pieces = 0
 
     def put(self, body: bytes) -> SpilledPiece | None:
-        """Keep a piece; None if there is no room for it."""
+        """Store a piece; None if there is no room for it."""
         if self._end + len(body) > self.bytes_max:
             return None
         piece = SpilledPiece(self._end, len(body))
@@ -53,7 +53,7 @@ class SpillFile:
         return piece
 
     def get(self, piece: SpilledPiece) -> bytes:
-        """Give a piece back; it is kept until it is dropped."""
+        """Return a piece; it stays stored until it is dropped."""
         assert self._file is not None
         body = b""
         while len(body) < piece.bytes:
@@ -64,7 +64,7 @@ class SpillFile:
         return body
 
     def drop(self, piece: SpilledPiece) -> None:
-        """Let go of a piece. Its room is free when all before and after it were dropped too."""
+        """Drop a piece. Its room is reusable when all pieces were dropped."""
         assert piece.at < self._end or not piece.bytes
         self._pieces -= 1
         if not self._pieces and self._file is not None:

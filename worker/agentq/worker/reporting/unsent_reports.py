@@ -1,8 +1,9 @@
-"""How attempts ended that a worker could not report before it left. Its tasks:
+"""Final reports that a worker could not send before it left. Its tasks:
 
-1. Keep the reports in the worker's home, in a file of the worker's name, and say in one sentence which they are.
-2. Report them when the next worker of that home starts. The fence of each attempt decides whether it still counts.
-3. Keep what the server does not know, which may be another one of that namespace, until housekeeping removes it.
+1. Save the reports in the worker's home, in a file with the worker's name, and name the runs in one sentence.
+2. Send them when the next worker of that home starts. The fence of each attempt decides whether it still counts.
+3. Keep reports of runs that the server does not know, which may belong to another server with that namespace, until
+   home cleanup removes them.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from agentq.worker.reporting.report_sender import AttemptReport, ReportSender
 from agentq.worker.reporting.spill import SpillFile
 
 SEND_TIMEOUT_MS = 30_000
-"""How long the server may take to answer to all that one worker has left."""
+"""How long sending all reports of one worker may take."""
 NAMED_RUNS_MAX = 10
 log = logging.getLogger("agentq.worker")
 
 
 class UnsentReports:
-    """The reports that workers of one home and namespace have left."""
+    """The saved reports of one home and namespace."""
 
     def __init__(self, home: Path, namespace: str) -> None:
         self.folder = home / "unreported" / namespace
 
     def save(self, worker: str, reports: Sequence[AttemptReport]) -> str:
-        """Write them down; the sentence that says what becomes of them."""
+        """Write reports to disk; returns the sentence that says what happens to them."""
         runs = list(dict.fromkeys(report.claim.id for report in reports))
         more = f" and {len(runs) - NAMED_RUNS_MAX} more" if len(runs) > NAMED_RUNS_MAX else ""
         which = f"how {_count_runs(len(runs))} ended: {', '.join(runs[:NAMED_RUNS_MAX])}{more}"
@@ -41,20 +42,20 @@ class UnsentReports:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._write(self._file(worker), [_encode_report(report) for report in reports])
         except OSError as error:
-            return f"The server has not been told {which}. That could not be kept either ({error}); they run again."
-        return f"The server has not been told {which}. The next worker that starts here reports it."
+            return f"The server does not know {which}. The reports could not be saved ({error}); the runs start again."
+        return f"The server does not know {which}. The next worker that starts here reports it."
 
     def send_all(
         self, queue_of: Callable[[str], AbstractContextManager[RunVerbs]], note: Callable[[str], None]
     ) -> None:
-        """Report all that is kept, each as the worker that left it; what the server cannot be told now stays."""
+        """Send all saved reports, each as the worker that left it. Reports that cannot be sent now stay."""
         for file in sorted(self.folder.glob("*.jsonl")):
             worker = file.stem
             try:
                 with queue_of(worker) as queue:
                     self._send_file(file, queue, worker, note)
             except (AgentqError, OSError) as error:
-                note(f"what the worker {worker} could not report is kept: {error}")
+                note(f"reports of the worker {worker} cannot be sent yet: {error}")
 
     def _send_file(self, file: Path, queue: RunVerbs, worker: str, note: Callable[[str], None]) -> None:
         lines = {
@@ -78,16 +79,16 @@ class UnsentReports:
         accepted = sum(answer is None for answer in answers.values())
         refused = len(answers) - accepted - sum(isinstance(answer, NotFound) for answer in answers.values())
         if accepted:
-            note(f"reported how {_count_runs(accepted)} ended that the worker {worker} could not report.")
+            note(f"reported how {_count_runs(accepted)} of the worker {worker} ended.")
         if refused:
             has = "has" if refused == 1 else "have"
-            note(f"{_count_runs(refused)} of the worker {worker} {has} gone on without what that could not report.")
+            note(f"{_count_runs(refused)} of the worker {worker} {has} continued without its unsent report.")
 
     def _file(self, worker: str) -> Path:
         return self.folder / f"{worker}.jsonl"
 
     def _write(self, file: Path, lines: Sequence[str]) -> None:
-        """All of it or nothing."""
+        """Replace the file atomically."""
         written = file.with_suffix(".new")
         written.touch(mode=0o600)
         written.write_text("".join(f"{line}\n" for line in lines))
@@ -103,7 +104,7 @@ def _log_fault(fault: AgentqError) -> None:
 
 
 def _encode_report(report: AttemptReport) -> str:
-    """One report, without the spec of its run."""
+    """One report as a line, without the spec of its run."""
     wait, outcome = report.wait, report.outcome
     return json.dumps(
         {
@@ -121,7 +122,7 @@ def _encode_report(report: AttemptReport) -> str:
 
 
 def _parse_report(line: str) -> AttemptReport | None:
-    """The report of a line; None if it is none, which is logged."""
+    """The report of a line; None, and a log message, if it cannot be read."""
     try:
         fields = json.loads(line)
         outcome, wait = fields["outcome"], fields["wait"]
@@ -135,5 +136,5 @@ def _parse_report(line: str) -> AttemptReport | None:
             fields["due_at_ms"],
         )
     except (ValueError, KeyError, TypeError) as error:
-        log.warning("a report that was kept cannot be read and is dropped: %s", error)
+        log.warning("dropping a saved report that cannot be read: %s", error)
         return None

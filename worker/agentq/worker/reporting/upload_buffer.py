@@ -1,7 +1,7 @@
-"""What one attempt has to tell, and where it waits: the older parts on the disk, the newest in memory, in order.
+"""Buffers the output of one attempt until it is uploaded: older parts on disk, the newest in memory, in order.
 
-The newest LOG_BYTES characters are kept, as many as the server keeps of a log. Where something had to go, a note will
-stand that says how much it was.
+The newest LOG_BYTES characters are kept, as many as the server keeps of a log. Where something was dropped, a note says
+how much.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from agentq.worker.reporting.spill import SpilledPiece
 BUFFER_CHARACTERS = LOG_BYTES
 PART_CHARACTERS = 256 << 10
 PART_CHUNKS = LOG_CHUNKS_PER_CALL - 1
-"""With the note before it, a part is sent in one call."""
+"""Chunks of a part. Together with the note before it, a part is sent in one call."""
 
 
 @dataclass(slots=True)
 class BufferPart:
-    """Some chunks on the disk, or on their way there."""
+    """Some chunks on disk, or on their way there."""
 
     characters: int
     missing_before: int
-    """Characters that are missing before it."""
+    """Characters missing before this part."""
     piece: SpilledPiece | None = None
 
 
 @dataclass(slots=True)
 class UploadBuffer:
-    """Whoever uses it sees to it that only one thread does at a time."""
+    """The output, progress and spending of one attempt. Not thread-safe; the caller holds the lock."""
 
     parts: deque[BufferPart] = field(default_factory=deque)
     chunks: deque[LogChunk] = field(default_factory=deque)
-    """What came after the parts, in memory."""
+    """The chunks after the parts, in memory."""
     in_memory: int = 0
     on_disk: int = 0
     missing: int = 0
-    """Characters that are missing between the parts and the chunks."""
+    """Characters missing between the parts and the chunks."""
     dropped: list[SpilledPiece] = field(default_factory=list)
-    """What the disk may forget."""
+    """Pieces that the disk may release."""
     sending: list[LogChunk] = field(default_factory=list)
-    """What a call that was not answered yet has in it; it is sent again as it was."""
+    """Chunks of the unanswered call; sent again unchanged."""
     progress: Mapping[str, object] | None = None
     spent: tuple[AgentSpending, Mapping[str, float]] | None = None
     logged: int = 0
     reported: int = 0
     ended_ms: int | None = None
-    """Since when its last word waits for it."""
+    """Since when the attempt's final report waits for this buffer."""
 
     def is_empty(self) -> bool:
         has_log = self.chunks or self.parts or self.sending or self.missing
@@ -68,7 +68,7 @@ class UploadBuffer:
                 self.missing += _count_characters(self._take(1))
 
     def take_part(self) -> tuple[BufferPart, list[LogChunk]]:
-        """The oldest chunks in memory become a part, to be put on the disk; `put` or `missed` says what came of it."""
+        """Turn the oldest chunks in memory into a part to spill; report the result by `spilled` or `spill_failed`."""
         chunks = self._take(PART_CHUNKS, PART_CHARACTERS)
         part = BufferPart(_count_characters(chunks), self.missing)
         self.missing = 0
@@ -82,30 +82,30 @@ class UploadBuffer:
             self.dropped.append(piece)
 
     def spill_failed(self, part: BufferPart) -> None:
-        """There was no room for it. It was the newest part, unless it had to go meanwhile."""
+        """There was no room for the part. It was the newest one, unless it was dropped meanwhile."""
         if self.parts and self.parts[-1] is part:
             self._release(self.parts.pop())
             self.missing += part.missing_before + part.characters
 
     def drop_first(self) -> None:
-        """The first part cannot be read again."""
+        """The first part cannot be read from disk."""
         self._lose_first()
 
     def load_first(self, chunks: list[LogChunk]) -> None:
-        """The first part was read: it is what is to be sent next."""
+        """The first part was read from disk: it is sent next."""
         part = self.parts.popleft()
         self._release(part)
         self.sending = _note_missing(part.missing_before, chunks)
 
     def next_chunks(self) -> list[LogChunk]:
-        """What is to be sent next, or again, when there are no parts before it."""
+        """The chunks to send next, or again, when no parts precede them."""
         if not self.sending and (self.chunks or self.missing):
             self.sending = _note_missing(self.missing, self._take(PART_CHUNKS) if self.chunks else [])
             self.missing = 0
         return self.sending
 
     def clear(self) -> None:
-        """Nobody wants to hear of it any more."""
+        """Drop everything: the server does not want it."""
         while self.parts:
             self._lose_first()
         self.chunks.clear()
@@ -128,7 +128,7 @@ class UploadBuffer:
             self.dropped.append(part.piece)
 
     def _take(self, count_max: int, characters: int = BUFFER_CHARACTERS) -> list[LogChunk]:
-        """The oldest chunks in memory: at least one, and so many at the most."""
+        """The oldest chunks in memory: at least one, at most `count_max`."""
         taken = [self.chunks.popleft()]
         size = len(taken[0].text)
         while self.chunks and len(taken) < count_max and size + len(self.chunks[0].text) <= characters:
@@ -139,7 +139,7 @@ class UploadBuffer:
 
 
 def pack_chunks(chunks: list[LogChunk]) -> bytes:
-    """Chunks as they stand on the disk."""
+    """Encode chunks for the disk."""
     return json.dumps(chunks, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 

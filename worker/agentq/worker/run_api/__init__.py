@@ -1,1 +1,1 @@
-"""What a running program may ask: the agent's socket and the result channel."""
+"""What a running program can ask of agentq: the agent socket and the result channel."""

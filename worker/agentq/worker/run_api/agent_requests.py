@@ -1,8 +1,9 @@
-"""What a run may ask of agentq, by its door: to have children, and to look after them. Its tasks:
+"""The requests of a run on its agent socket: to submit children and to manage them. Its tasks:
 
-1. Understand a request, or say in one sentence what is wrong with it.
-2. Grant it if it is of the run's own business. That a child has no more rights than the run, the server sees to.
-3. Do it, in a thread, as the attempt that asks: the server's scripts decide whether that still holds its run.
+1. Parse a request, or say in one sentence what is wrong with it.
+2. Allow it if it concerns the run itself or its children. The server ensures that a child has no more rights than the
+   run.
+3. Execute it, in a thread, as the attempt that asks: the server's scripts check that it still holds its run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from agentq.coordinator.runs.verbs import Claim
 WAIT_MS_MAX = 600_000
 LOG_CHARACTERS = 256 << 10
 INHERITED_FIELDS = {"fair_key", "demands", "caps", "timeout_ms", "silence_timeout_ms", "stop_grace_ms", "keep_ms"}
-"""What a child has of its parent where nothing else is said, so that it stays within its bounds."""
+"""Fields that a child inherits unless it sets them, so that it stays within its parent's bounds."""
 
 
 class _AgentRequest(BaseModel):
@@ -85,7 +86,7 @@ _request_adapter: TypeAdapter[AgentRequest] = TypeAdapter(AgentRequest)
 
 
 def parse_request(line: bytes) -> AgentRequest:
-    """What a line asks for."""
+    """Parse one line."""
     check_json_members(line, FREE_JSON_FIELDS)
     try:
         return _request_adapter.validate_json(line)
@@ -103,7 +104,7 @@ def _parse_spec(fields: dict[str, Any]) -> RunSpec:
 
 @dataclass(frozen=True)
 class RequestHandler:
-    """The attempt that asks, and what it may do."""
+    """Executes the requests of one attempt."""
 
     children: WorkerChildren
     claim: Claim
@@ -114,17 +115,17 @@ class RequestHandler:
         return self.children.of(self.claim)
 
     def submit(self, request: SubmitChildRequest) -> dict[str, Any]:
-        """Have a child. The script that makes it sees to it that it has no more rights than its parent."""
+        """Submit a child. The server's script ensures that it has no more rights than its parent."""
         child = self._check_placement(_parse_spec(self._inherit_fields(request.spec)))
         return {"id": self.offspring.submit(child, most=bounds.CHILDREN_PER_AGENT)}
 
     @cached_property
     def _own(self) -> RunSpec:
-        """The run as it was submitted, which is not where it works."""
+        """The run's spec as submitted, not as placed in its worktree."""
         return parse_spec(self.claim.spec, self.claim.lane)
 
     def _inherit_fields(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a child is said to be, with what is its parent's where nothing is said."""
+        """The child's fields, with those of its parent where it has none."""
         own = self._own
         had = own.model_dump(mode="json", include=INHERITED_FIELDS, exclude_none=True, exclude_defaults=True)
         fields = {"queue": own.queue, "priority": own.priority, **had, **request}
@@ -145,17 +146,17 @@ class RequestHandler:
         return own.cwd is not None or own.workspace is not None or own.session is not None
 
     def show(self, request: ShowRunRequest | WaitRunRequest) -> RunRecord:
-        """Look at a child, or at itself."""
+        """Read a child, or the run itself."""
         return self.offspring.get(request.run)
 
     def logs(self, request: ReadLogRequest) -> dict[str, Any]:
-        """What a child wrote, a piece at a time."""
+        """Read a child's log, a part at a time."""
         self._refuse_foreign(request.run)
         entries, more = self.offspring.written(request.run, request.after, LOG_CHARACTERS)
         return {"entries": [entry.model_dump(mode="json") for entry in entries], "more": more}
 
     def cancel(self, request: CancelChildRequest) -> dict[str, Any]:
-        """End a child."""
+        """Cancel a child."""
         self._refuse_foreign(request.run)
         return {"state": self.offspring.cancel(request.run, request.reason).value}
 
@@ -164,7 +165,7 @@ class RequestHandler:
             raise NotAllowed("A run can do that with its children only, not with itself.")
 
     def _check_placement(self, child: RunSpec) -> RunSpec:
-        """A child in its parent's folder, by the name that the server knows; only this host knows where links lead."""
+        """Place a child in its parent's folder, by the name that the server knows; only this host can resolve links."""
         turn = self.spec.turn or AgentTurnOptions()
         if self.spec.kind != "agent" or turn.permissions == "full" or child.workspace is not None:
             return child

@@ -1,13 +1,13 @@
-"""The run's own door: a socket on which an agent may use agentq for its own run and its children, and nothing else.
+"""The agent socket: a Unix socket on which an agent uses agentq for its own run and its children, and nothing else.
 
-1. A run that is let in is given the path of the socket and a token of its own, made for this attempt; only the token's
-   hash is kept, and only while the attempt goes on. The address of the server is never told.
-2. Whoever knocks says which run it is and shows the token, then asks for one thing (`requests.py`), and is answered.
-3. Everything is bounded: how many may knock, how long they may take, how much they may say. Whoever is too many is told
-   so at once, and nobody who is slow or silent keeps others out for long.
+1. An admitted run gets the path of the socket and a token for this attempt. Only the token's hash is kept, and only
+   during the attempt. The server's address is never told.
+2. A client names its run, shows the token, sends one request (`agent_requests.py`) and gets one answer.
+3. Everything is bounded: the number of clients, their time, the size of requests. Excess clients are refused at once,
+   and a slow or silent client does not block others for long.
 
-The socket is in a folder that nobody but the worker's user can enter. Who is the same user is not kept out by that:
-against such programs only a sandbox helps.
+Only the worker's user can enter the socket's folder. Other programs of that user are not kept out: that takes a
+sandbox.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ REQUEST_BYTES = PROMPT_BYTES + STDIN_BYTES
 READ_BYTES = 64 << 10
 GREETING_S = 5.0
 REQUEST_S = 30.0
-"""How long they may take to say it, and to take the answer."""
+"""How long a client may take to send its request, and to read the answer."""
 UNAUTHENTICATED_MAX = 64
-"""Who has not said yet who it is, at a time."""
+"""Clients that have not authenticated, at a time."""
 RUN_REQUESTS_MAX = 16
-"""How many one run may have open at a time."""
+"""Open requests of one run, at a time."""
 THREADS = 4
 PATH_BYTES_MAX = 100
-"""What the name of a socket may have, with some to spare."""
+"""Length limit of a socket's name, with a margin."""
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class AdmittedAttempt:
-    """An attempt that was let in."""
+    """An attempt that may use the socket."""
 
     handler: RequestHandler
     digest: bytes
@@ -82,7 +82,7 @@ class AdmittedAttempt:
 
 
 class AgentSocket:
-    """See above. Lives on the worker's event loop; opens when the first is let in."""
+    """Lives on the worker's event loop; opens with the first admitted attempt."""
 
     def __init__(self, children: WorkerChildren, folder: Path) -> None:
         self._children = children
@@ -93,10 +93,10 @@ class AgentSocket:
         self._open_lock = asyncio.Lock()
         self._attempts: dict[str, AdmittedAttempt] = {}
         self._unauthenticated = 0
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="agentq-door")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="agentq-socket")
 
     async def admit(self, claim: Claim, spec: RunSpec, on_progress: Callable[[Told], None]) -> dict[str, str]:
-        """Let an attempt in; what its process is to have in its environment. `told` hears of its progress."""
+        """Admit an attempt; returns the variables for its process. `on_progress` is called with its progress."""
         async with self._open_lock:
             if self._server is None:
                 await self._open()
@@ -108,7 +108,7 @@ class AgentSocket:
         return {SOCKET_VARIABLE: str(self._path), TOKEN_VARIABLE: token}
 
     def revoke(self, claim: Claim) -> None:
-        """An attempt is over: its token opens nothing any more, and what it still asks is not answered."""
+        """An attempt has ended: its token becomes invalid, and its open requests are cancelled."""
         attempt = self._attempts.get(claim.id)
         if attempt is not None and attempt.handler.claim.fence == claim.fence:
             del self._attempts[claim.id]
@@ -116,7 +116,7 @@ class AgentSocket:
                 task.cancel()
 
     async def close(self) -> None:
-        """Let nobody in any more."""
+        """Revoke all tokens and remove the socket."""
         for attempt in list(self._attempts.values()):
             self.revoke(attempt.handler.claim)
         if self._server is not None:
@@ -147,7 +147,7 @@ class AgentSocket:
         except AgentqError as error:
             answer = to_json({"ok": False, "error": _format_error(error), "code": error.exit_code})
         except (OSError, asyncio.CancelledError):
-            answer = b""  # it went away, or its attempt is over
+            answer = b""  # the client disconnected, or its attempt has ended
         except BaseException:
             writer.close()
             raise
@@ -162,16 +162,14 @@ class AgentSocket:
 
     async def _handle_connection(self, reader: asyncio.StreamReader) -> dict[str, Any]:
         if self._unauthenticated >= UNAUTHENTICATED_MAX:
-            raise TryLater("Too many knock at this door at the moment; try again.")
+            raise TryLater("Too many clients of this socket have not authenticated yet; try again.")
         self._unauthenticated += 1
         try:
             attempt, rest = await self._authenticate(reader)
         finally:
             self._unauthenticated -= 1
         if len(attempt.requests) >= RUN_REQUESTS_MAX:
-            raise TryLater(
-                f"This run asks for {RUN_REQUESTS_MAX} things at the same time, which is the most; try again."
-            )
+            raise TryLater(f"This run has {RUN_REQUESTS_MAX} open requests, which is the limit; try again.")
         task = asyncio.current_task()
         assert task is not None
         attempt.requests.add(task)
@@ -182,7 +180,7 @@ class AgentSocket:
             attempt.requests.discard(task)
 
     async def _authenticate(self, reader: asyncio.StreamReader) -> tuple[AdmittedAttempt, bytes]:
-        """Who knocks. A run that is not here and a wrong token are the same to whoever tries."""
+        """The attempt of this client. An unknown run and a wrong token get the same answer."""
         line, rest = await _read_line(reader, GREETING_BYTES, GREETING_S)
         try:
             greeting = from_json(line)
@@ -193,7 +191,7 @@ class AgentSocket:
             raise Invalid('The first line is {"run": ID, "token": TOKEN}.')
         attempt = self._attempts.get(run)
         if not hmac.compare_digest(_digest_token(token), attempt.digest if attempt else bytes(32)) or attempt is None:
-            raise NotAllowed("This token opens nothing here: it is not that of a run that this worker has now.")
+            raise NotAllowed("This token is invalid: it belongs to no run that this worker holds now.")
         return attempt, rest
 
     async def _answer(
@@ -223,7 +221,7 @@ class AgentSocket:
     async def _wait_for_end(
         self, handler: RequestHandler, request: WaitRunRequest, reader: asyncio.StreamReader
     ) -> RunRecord:
-        """The run, once it has ended; nobody's thread waits for that. Whoever asked and goes away does not wait."""
+        """Wait until the run has ended, without blocking a thread. Cancels the wait when the client disconnects."""
         deadline_ms = monotonic_ms() + request.timeout_ms
         children, signal = self._children, _ThreadSignal()
         await self._in_thread(lambda: children.enter(handler.claim, request.run, signal))
@@ -251,7 +249,7 @@ class AgentSocket:
 
 
 class _ThreadSignal:
-    """Rung in a thread, heard on the loop."""
+    """An event that is set in any thread and awaited on the loop."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -265,7 +263,7 @@ class _ThreadSignal:
 async def _read_line(
     reader: asyncio.StreamReader, bytes_max: int, within_s: float, initial: bytes = b""
 ) -> tuple[bytes, bytes]:
-    """A line, and what came with it of the next."""
+    """A line, and the bytes received after it."""
     received = bytearray(initial)
     try:
         async with asyncio.timeout(within_s):
@@ -275,15 +273,15 @@ async def _read_line(
                     break
                 received += piece
     except TimeoutError:
-        raise TryLater(f"It took longer than {within_s:g} s to say that.") from None
+        raise TryLater(f"The line took longer than {within_s:g} s to arrive.") from None
     line, _, rest = bytes(received).partition(b"\n")
     if len(line) > bytes_max:
-        raise Invalid(f"A line has {bytes_max} bytes at the most here.")
+        raise Invalid(f"A line is longer than {bytes_max} bytes, which is the limit.")
     return line, rest
 
 
 def _format_error(error: AgentqError) -> str:
-    """What went wrong, without the address of the server, which is not told here."""
+    """The error without the address of the server, which is not told here."""
     message = str(error)
     if not isinstance(error, Unreachable) and not message.startswith("The server "):
         return message
@@ -296,7 +294,7 @@ def _digest_token(token: str) -> bytes:
 
 
 def _remove_stale_sockets(folder: Path) -> None:
-    """Take away the sockets of workers that were killed: nobody answers there."""
+    """Remove the sockets of killed workers."""
     for path in folder.iterdir():
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)

@@ -1,9 +1,9 @@
-"""How a program asks its worker to park it: one JSON object in the place of its result, and exit code 0.
+"""How a program asks to be parked: one JSON object as its result, and exit code 0.
 
     {"park": {"signal": "deploy", "approval": true, "children": "all", "until": "2h", "state": {"step": 3}}}
 
-All parts are optional, but one that can wake it must be there. A request that is not understood is no result either,
-and the attempt fails with a sentence that says why.
+All fields are optional, but at least one must be able to wake the run. An invalid request fails the attempt with one
+sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _to_tuple(names: object) -> object:
 
 
 class ParkRequest(BaseModel):
-    """What the program wrote."""
+    """The object that the program wrote."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -40,7 +40,7 @@ class ParkRequest(BaseModel):
 
 
 def parse_park_request(request: JsonValue) -> RunWait:
-    """What the program wants to wait for; or one sentence about what is wrong with that."""
+    """What the program wants to wait for; raises `Invalid` with one sentence."""
     try:
         parsed = ParkRequest.model_validate(request)
         until = {} if parsed.until is None else _parse_until(parsed.until)
@@ -55,7 +55,7 @@ def parse_park_request(request: JsonValue) -> RunWait:
 
 
 def _parse_until(text: str) -> dict[str, int]:
-    """A duration counts from when the server hears of it; a time that has passed wakes the run at once."""
+    """A duration counts from when the server receives it; a time in the past wakes the run at once."""
     with suppress(Invalid):
         return {"for_ms": parse_duration_ms(text)}
     with suppress(ValueError, OverflowError, OSError):

@@ -1,12 +1,12 @@
-"""What a program can tell its worker beside its output: a result, its progress, or that it wants to wait. Its tasks:
+"""What a program can tell its worker beside its output: a result, progress, or that it wants to wait. Its tasks:
 
-1. Give each attempt a folder of its own with a fifo in it, and the program both paths in its environment.
-2. Hear progress without polling: anything that can write a line can tell how far it is.
-3. Read the result once the processes have ended, and say in one sentence if it cannot be used.
-4. Give a program that has waited what it waited for, in a file.
+1. Give each attempt a folder with a fifo, and the program both paths in its environment.
+2. Read progress without polling: any program that can write a line can report progress.
+3. Read the result once the processes have ended, and say in one sentence if it is unusable.
+4. Give a resumed program what it waited for, in a file.
 
-The program may write anything, anywhere in that folder, at any speed: what comes in is bounded, and what is not
-understood is noted in the log a few times, and then no more.
+The program may write anything, anywhere in that folder, at any speed: input is bounded, and invalid lines are noted in
+the log a few times, then ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agentq.worker.run_api.park_request import PARK_FIELD, parse_park_request
 
 READ_BYTES = 64 << 10
 LINES_A_READ = 100
-"""Of a flood of progress only the newest lines are looked at."""
+"""Of a flood of progress only the newest lines are parsed."""
 NOTES_MAX = 5
 SHOWN_CHARACTERS = 80
 SPARE_CHANNELS_MAX = 64
@@ -47,7 +47,7 @@ ProgressAmount = Annotated[int | float, Field(ge=0, le=1e15)]
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """What the program left as its result; `error` says why what it left is none. Or what it wants to wait for."""
+    """What the program left as its result; `error` says why it is unusable. Or what it wants to wait for."""
 
     value: JsonValue = None
     error: str | None = None
@@ -55,10 +55,10 @@ class ProgramResult:
 
 
 class ResultChannels:
-    """The folders of a worker's attempts.
+    """The channel folders of a worker's attempts.
 
-    One that an attempt has left as it was serves another: most programs never look at theirs, and to make and remove
-    one costs a fifth of a short run.
+    An unused folder is reassigned to the next attempt: most programs never touch theirs, and creating and removing one
+    costs a fifth of a short run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,7 +66,7 @@ class ResultChannels:
         self._spare: list[ResultChannel] = []
 
     def open(self, claim: Claim) -> ResultChannel:
-        """A folder for an attempt."""
+        """A channel for an attempt."""
         while self._spare:
             channel = self._spare.pop()
             if channel.reassign(claim):
@@ -75,20 +75,20 @@ class ResultChannels:
         return ResultChannel.open(self._folder, claim)
 
     def release(self, channel: ResultChannel) -> None:
-        """An attempt is over."""
+        """An attempt has ended: keep its channel for another, or remove it."""
         if len(self._spare) < SPARE_CHANNELS_MAX and channel.stop_and_check_unused():
             self._spare.append(channel)
         else:
             channel.close()
 
     def close(self) -> None:
-        """Keep none."""
+        """Remove all spare channels."""
         while self._spare:
             self._spare.pop().close()
 
 
 class ResultChannel:
-    """The folder of one attempt, and what comes through it. Lives on the worker's event loop."""
+    """The folder of one attempt, and its fifo. Lives on the worker's event loop."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,18 +104,18 @@ class ResultChannel:
 
     @classmethod
     def open(cls, folder: Path, claim: Claim) -> ResultChannel:
-        """Make the folder of an attempt; nobody but this user can look into it."""
+        """Create the folder of an attempt; only this user can read it."""
         channel = cls(folder / f"{claim.id}-{claim.fence}")
         channel.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         channel.folder.mkdir(mode=0o700)
         os.mkfifo(channel._progress_path, 0o600)
-        # Open for writing as well: so there is always a reader and a writer, and neither the program's opening nor our
-        # reading ever waits for the other side.
+        # Open for writing as well: so there is always a reader and a writer, and neither the program's open nor our
+        # read ever blocks.
         channel._fifo = os.open(channel._progress_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         return channel
 
     def reassign(self, claim: Claim) -> bool:
-        """Be another attempt's; false if somebody has taken the folder away."""
+        """Rename the folder for another attempt; false if it has been removed."""
         try:
             self.folder = self.folder.rename(self.folder.with_name(f"{claim.id}-{claim.fence}"))
         except OSError:
@@ -123,7 +123,7 @@ class ResultChannel:
         return True
 
     def stop_and_check_unused(self) -> bool:
-        """Hear nothing more; and whether nothing was ever said through it, or left in it."""
+        """Stop reading; returns whether the folder was never used."""
         self._stop_listening()
         if self._fifo is None or self._used:
             return False
@@ -134,25 +134,25 @@ class ResultChannel:
             return False
 
     def variables(self) -> dict[str, str]:
-        """What the program needs to know."""
+        """The variables for the program."""
         resume = {"AGENTQ_RESUME": str(self._resume_path)} if self._resumes else {}
         return {"AGENTQ_RESULT": str(self._result_path), "AGENTQ_PROGRESS": str(self._progress_path), **resume}
 
     def resume(self, resumption: Resumption) -> None:
-        """Give the program what it waited for, before it begins."""
+        """Write what the program waited for, before it starts."""
         with open(os.open(self._resume_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(resumption.to_json())
         self._resumes = True
 
     def listen(self, on_progress: Callable[[ProgressFields], None], note: Callable[[str], None]) -> None:
-        """Hear of progress from now on: `told` gets what is understood, `note` a sentence about what is not."""
+        """Read progress from now on: `on_progress` gets valid progress, `note` a sentence about invalid lines."""
         assert self._fifo is not None
         self._on_progress, self._note = on_progress, note
         self._listening = True
         asyncio.get_running_loop().add_reader(self._fifo, self._read)
 
     def result(self) -> ProgramResult:
-        """Once the processes have ended: hear the last of the progress, and read the result."""
+        """After the processes have ended: read the last progress and the result."""
         while self._listening and self._read():
             pass
         if self._line and not self._skips_line:
@@ -171,7 +171,7 @@ class ResultChannel:
             return ProgramResult(error=str(invalid)[:ERROR_CHARACTERS])
 
     def close(self) -> None:
-        """Hear nothing more, and remove the folder."""
+        """Stop reading and remove the folder."""
         self._stop_listening()
         if self._fifo is not None:
             os.close(self._fifo)
@@ -214,12 +214,12 @@ class ResultChannel:
             if not self._skips_line:
                 self._note_invalid(self._line)
             self._line, self._skips_line = b"", True
-        # Where there were more lines, all that came before the newest is the first of these.
+        # With more lines, the first element holds all lines before the newest ones.
         self._handle_lines(lines[1:] if len(lines) == LINES_A_READ else lines)
         return True
 
     def _handle_lines(self, lines: list[bytes]) -> None:
-        """The newest line that is understood counts."""
+        """Report the newest valid line."""
         newest = None
         for line in filter(bytes.strip, lines):
             progress = parse_progress(line)
@@ -239,7 +239,7 @@ class ResultChannel:
 
 
 class _ProgressMessage(BaseModel):
-    """Progress as a JSON object. What else is in it is ignored."""
+    """Progress as a JSON object. Other fields are ignored."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -250,7 +250,7 @@ class _ProgressMessage(BaseModel):
 
 
 def parse_progress(line: bytes) -> ProgressFields | None:
-    """What a line of progress says; None if that is not clear. `fraction`, where it can be known, is from 0 to 1."""
+    """The progress in a line; None if it is invalid. `fraction`, where known, is from 0 to 1."""
     if len(line) > PROGRESS_BYTES:
         return None
     text = line.decode("utf-8", "replace").strip()
@@ -273,7 +273,7 @@ def parse_progress(line: bytes) -> ProgressFields | None:
 
 
 def _read_file(path: Path, most_bytes: int) -> bytes | None:
-    """The content of a file, if it is one: not a link to somewhere else, and nothing that could keep us waiting."""
+    """The content of a file, if it is a regular one: no link, and nothing that could block."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Workspaces: the worktrees that runs work in, and what becomes of the work."""
+"""Workspaces: the worktrees that runs work in, and the delivery of their work."""

@@ -1,1 +1,1 @@
-"""What runs inside a child process that calls functions."""
+"""The program inside a child process that calls functions."""

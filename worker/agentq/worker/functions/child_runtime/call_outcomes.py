@@ -1,4 +1,4 @@
-"""How a call ended, as its worker and the server are told: a class, and the outcome as JSON."""
+"""Encodes how a call ended: a class, and the outcome as JSON."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from agentq.worker.functions import protocol
 _OWN_FILES = {str(Path(__file__).with_name(name)) for name in ("call_runner.py", "main.py")}
 
 CallOutcome = tuple[str, str]
-"""What a record says, and its text."""
+"""The kind of a record, and its text."""
 
 
 def encode_not_begun(error: BaseException) -> CallOutcome:
-    """It could not be called at all."""
+    """The function could not be called."""
     if isinstance(error, ImportFailed):
         return encode_failure(OutcomeClass.SPAWN, str(error), _format_traceback_tail(error.__cause__ or error))
     if isinstance(error, Invalid | NotAllowed):
         return encode_failure(OutcomeClass.REJECTED, str(error))
     if isinstance(error, MemoryError):
         return encode_failure(OutcomeClass.OOM, "ran out of memory")
-    # The results of other runs that it was to be called with may be out of reach at the moment.
+    # Results of other runs among its arguments may be unreachable at the moment.
     kind = OutcomeClass.INTERNAL if isinstance(error, AgentqError) else OutcomeClass.REJECTED
     return encode_failure(kind, _format_exception(error), _format_traceback_tail(error))
 
 
 def encode_exception(error: BaseException, timeout_ms: int | None) -> CallOutcome:
-    """What the function has raised."""
+    """The function raised an exception."""
     if isinstance(error, Parked):
         return protocol.PARK, json.dumps([error.wait.model_dump_json(exclude_defaults=True), error.reason])
     if isinstance(error, SoftTimeout):
@@ -53,7 +53,7 @@ def encode_exception(error: BaseException, timeout_ms: int | None) -> CallOutcom
 
 
 def encode_invalid_result(error: BaseException) -> CallOutcome:
-    """What it has returned cannot be a result."""
+    """The return value cannot be a result."""
     if isinstance(error, MemoryError):
         return encode_failure(OutcomeClass.OOM, "ran out of memory", _format_traceback_tail(error))
     return encode_failure(
@@ -70,11 +70,11 @@ def encode_failure(kind: OutcomeClass, error: str, tail: str = "") -> CallOutcom
 
 
 def _format_exception(error: BaseException) -> str:
-    """As Python would show it; what the function raises may not even have a text."""
+    """The exception as Python would show it; its `__str__` may fail."""
     try:
         text = str(error)
-    except Exception as fault:  # noqa: BLE001 - it is somebody else's method
-        text = f"(its text cannot be had: {type(fault).__name__})"
+    except Exception as fault:  # noqa: BLE001 - `__str__` is foreign code
+        text = f"(its text is not available: {type(fault).__name__})"
     name = type(error).__qualname__
     return f"{name}: {text}" if text else name
 
@@ -83,11 +83,11 @@ def _format_traceback_tail(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, _skip_own_frames(error.__traceback__)))
     except Exception as fault:  # noqa: BLE001 - see above
-        return f"(the traceback cannot be had: {type(fault).__name__})\n"
+        return f"(the traceback is not available: {type(fault).__name__})\n"
 
 
 def _skip_own_frames(found: TracebackType | None) -> TracebackType | None:
-    """The traceback without our own frames before it."""
+    """The traceback without agentq's frames at its beginning."""
     while found is not None and found.tb_next is not None and found.tb_frame.f_code.co_filename in _OWN_FILES:
         found = found.tb_next
     return found

@@ -1,7 +1,6 @@
-"""Calling functions, in a child: one that is synchronous in the main thread, asynchronous ones on a loop beside.
+"""Calls functions in a child: synchronous ones in the main thread, asynchronous ones on an event loop.
 
-A synchronous call has the main thread for itself: what is awaited stands still meanwhile, as it would in any program
-that blocks its loop.
+A synchronous call blocks the loop, and with it all asynchronous calls of the child.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ def parse_attempt_number(fence: str) -> int:
 
 
 class CallRunner:
-    """Calls functions and says how that ended."""
+    """Calls functions and sends their outcomes."""
 
     def __init__(self, replies: ReplyWriter, interrupts: Interrupts, host: ChildHost) -> None:
         self._replies = replies
         self._interrupts = interrupts
         self._host = host
         self.out_of_memory = False
-        """Something ran out of memory in here."""
+        """Whether a call ran out of memory in this process."""
 
     def call(
         self, number: int, run: str, fence: str, function: Function, text: str, timeout_ms: int | None = None
     ) -> None:
-        """Call a synchronous function with the arguments of this text."""
+        """Call a synchronous function with the arguments in this text."""
         try:
             args, kwargs = function.arguments(text, run)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
+        except BaseException as error:  # noqa: BLE001 - any error becomes the outcome
             self.send_failure(run, fence, call_outcomes.encode_not_begun(error))
             return
         self.call_with(number, run, fence, function, args, kwargs, timeout_ms)
@@ -86,7 +85,7 @@ class CallRunner:
             self._replies.put(f'{run}\n{fence}\nok\n{{"class":"ok","result":{result.decode()}}}\n'.encode())
 
     def send_failure(self, run: str, fence: str, outcome: call_outcomes.CallOutcome) -> None:
-        """What it is that did not end well."""
+        """Send the outcome of a call that did not end well."""
         if self._host.written:
             self._host.flush(run)
         self.out_of_memory = self.out_of_memory or outcome[0] == "oom"
@@ -94,13 +93,13 @@ class CallRunner:
 
 
 class AsyncCallRunner:
-    """The asynchronous calls that are under way."""
+    """The running asynchronous calls."""
 
     def __init__(self, calls: CallRunner, host: ChildHost, on_ended: Callable[[], None]) -> None:
         self._calls = calls
         self._host = host
         self._on_ended = on_ended
-        """What to do after something has ended."""
+        """Called after a call has ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self.tasks: dict[int, asyncio.Task[Any]] = {}
         self._stop_reasons: dict[int, int] = {}
@@ -130,7 +129,7 @@ class AsyncCallRunner:
         task.add_done_callback(lambda task: self._on_task_done(task, number, run, fence, function, timeout_ms))
 
     def stop(self, number: int, why: int) -> None:
-        """Raise an exception where a call awaits something."""
+        """Raise an exception where the call awaits."""
         task = self.tasks.get(number)
         if task is not None and number not in self._stop_reasons:
             self._stop_reasons[number] = why
@@ -140,7 +139,7 @@ class AsyncCallRunner:
 
     @types.coroutine
     def _interruptible(self, coroutine: Coroutine[Any, Any, Any], number: int) -> Generator[Any, Any, Any]:
-        """The coroutine, with a cancellation that comes from us made into the exception that says why."""
+        """The coroutine; a cancellation by `stop` becomes the exception that says why."""
         error: BaseException | None = None
         while True:
             try:

@@ -1,8 +1,8 @@
-"""Stopping a synchronous call from outside: an exception raised in it by a signal.
+"""Stops a synchronous call from outside: a signal raises an exception in it.
 
-The worker writes to the board which call it means, and why, and then sends the signal; so a signal that comes late,
-when another call is executed already, does nothing. It strikes a call only while the function itself is executed: not
-in what we do before and after, and not while it talks to the worker, whose words must stay whole.
+The worker writes to shared memory which call it means and why, and then sends the signal. A signal that arrives when
+another call is executing does nothing. It interrupts a call only while the function itself executes: not in agentq's
+code before and after, and not during a message to the worker, which must stay complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentq.worker.functions.shared_memory import INTERRUPT_REASON, INTERRUPTED_
 
 
 def create_interrupt(why: int) -> BaseException:
-    """What is raised in a call that is to stop."""
+    """The exception to raise in a call that is to stop."""
     if why == protocol.LATE_STOP:
         return SoftTimeout("the time of this run is over")
     return Cancelled("this run is to stop")
@@ -31,7 +31,7 @@ class Interrupts:
         self._numbers = memory.numbers
         self._main = threading.get_ident()
         self.executing = 0
-        """The synchronous call whose function is executed now."""
+        """The synchronous call whose function executes now."""
         self._interrupted = 0
         self._shields = 0
         self._due = False
@@ -43,7 +43,7 @@ class Interrupts:
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """In here no exception is raised; one that is due comes at the end."""
+        """Delays an exception to the end of the block."""
         if threading.get_ident() != self._main:
             yield
             return

@@ -1,9 +1,9 @@
 """The program of a child: `python -m agentq.worker.functions.child_runtime.main`. Its tasks:
 
-1. Set its limits, and see to it that it dies with its worker.
-2. Take calls from the socket and begin them in their order, unless they were withdrawn; see `shared_memory`.
-3. While nothing is under way, wait for more; while calls are awaited, hear what comes beside them.
-4. Say when it has grown too large. Code is loaded once: only another child has newer code.
+1. Set its limits, and die with its worker.
+2. Take calls from the socket and begin them in order, unless they were withdrawn; see `shared_memory`.
+3. Wait for more calls when idle; read the socket while asynchronous calls run.
+4. Report when it has grown too large. Code is loaded once: only a new child has newer code.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from agentq.worker.functions.shared_memory import CURRENT_CALL, WITHDRAWN_FROM, 
 from agentq.worker.tracing import CallTracing
 
 READ_BYTES = 64 << 10
-"""More would be memory that is mapped anew for each read."""
+"""A larger buffer would be mapped anew for each read."""
 NOTIFY_EVERY = 100
-"""Outcomes that are worth a bell of their own."""
+"""How many outcomes are written before the worker is notified."""
 _PR_SET_PDEATHSIG = 1
 _RLIMIT_NAMES = {"memory_bytes": "DATA", "cpu_s": "CPU", "open_files": "NOFILE", "file_bytes": "FSIZE"}
 
 
 class ChildProgram:
-    """See above."""
+    """Takes calls from the worker and executes them."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ChildProgram:
         self._frames = protocol.FrameDecoder(protocol.FRAME_HEADER)
         self._calls: deque[tuple[int, str, str, str, str]] = deque()
         self._functions: dict[str, Function] = {}
-        """Synchronous functions that have been called before, by path."""
+        """Synchronous functions that were called before, by path."""
         self._resumptions: dict[tuple[str, str], str] = {}
         self._closed = self._leaving = False
         self._reported_full = False
@@ -78,10 +78,10 @@ class ChildProgram:
         replace_streams(self._host)
 
     def work(self) -> None:
-        """Until the worker is gone, or says so."""
+        """Execute calls until the worker is gone, or dismisses this child."""
         while not self._closed and not (self._leaving and not self._calls and not self._async_runner.tasks):
             self._start_calls()
-            # Before the bell: when an outcome is heard, it is known whether more may come here.
+            # Before the notification: when the worker reads an outcome, it knows whether this child takes more.
             self._check_size()
             self._replies.notify()
             if self._async_runner.tasks:
@@ -115,7 +115,7 @@ class ChildProgram:
                 self._replies.notify()
 
     def _start_call(self, number: int, run: str, fence: str, lane: str, spec: str) -> None:
-        """A call that is not one more of a synchronous function that we know, with positions alone."""
+        """Start a call other than one of a known synchronous function with positional arguments alone."""
         timeout_ms = traceparent = None
         try:
             if spec.startswith("{"):
@@ -148,7 +148,7 @@ class ChildProgram:
     # ---- waiting
 
     def _run_loop(self) -> None:
-        """Let what is awaited go on, until there is something to begin or nothing left to await."""
+        """Run asynchronous calls until there is a call to start, or none are left."""
         loop = self._async_runner.loop
         if not self._reader_added:
             loop.add_reader(self._socket, self._read_in_loop)
@@ -161,7 +161,7 @@ class ChildProgram:
             self._async_runner.loop.stop()
 
     def _on_async_ended(self) -> None:
-        """Something awaited has ended: leave the loop, to say so with all that has ended by then."""
+        """An asynchronous call has ended: leave the loop, to send its outcome along with others."""
         self._async_runner.loop.stop()
 
     def _read(self, *, block: bool) -> None:
@@ -186,7 +186,7 @@ class ChildProgram:
             self._leaving = True
 
     def _receive(self, run: str, fence: str) -> str:
-        """What the worker answers; whatever else it says meanwhile is kept for later."""
+        """The worker's answer to `+receive`; other frames that arrive meanwhile are handled."""
         self._replies.send(protocol.encode_record(run, fence, protocol.RECEIVE, ""))
         while (run, fence) not in self._resumptions and not self._closed:
             self._read(block=True)
@@ -209,7 +209,7 @@ def _read_rss_bytes() -> int:
 
 
 def _apply_limits(caps: dict[str, int]) -> None:
-    """Take these limits upon us, and upon all that we start."""
+    """Set these limits for this process and all that it starts."""
     for name, value in caps.items():
         if name in _RLIMIT_NAMES:
             number = getattr(resource, f"RLIMIT_{_RLIMIT_NAMES[name]}")
@@ -231,7 +231,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _read_url(end: int) -> str:
-    """The address of the server, which is in no environment; empty where these runs are not to know it."""
+    """The server's address, which is in no environment; empty where these runs may not know it."""
     if end < 0:
         return ""
     with os.fdopen(end, encoding="utf-8") as pipe:
@@ -239,7 +239,7 @@ def _read_url(end: int) -> str:
 
 
 def run_child(launch: dict[str, Any]) -> None:
-    """Be a child of the worker that says this."""
+    """Run the child that the worker described."""
     hide_environment()
     _die_with_parent(launch["keeper"])
     faulthandler.enable()

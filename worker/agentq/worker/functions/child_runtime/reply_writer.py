@@ -1,7 +1,8 @@
-"""How a child speaks to its worker: records into the ring, and a bell on the socket that says how far it is written.
+"""Sends records from a child to its worker: into the ring, and a notification on the socket that says how far it is
+written.
 
-Records of outcomes are not worth a bell each: it is rung for many of them, or when there is nothing else to do, and the
-worker looks at the ring by itself every few milliseconds while it has something to expect.
+The worker is notified once for many outcomes, or when the child is idle. It also checks the ring every few milliseconds
+while calls run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from agentq.worker.functions.shared_memory import RING_HEAD, SharedMemory
 
 
 class ReplyWriter:
-    """The child's mouth. Any of its threads may use it."""
+    """Writes records to the worker. Thread-safe."""
 
     def __init__(self, end: socket.socket, memory: SharedMemory) -> None:
         self._socket = end
@@ -23,15 +24,15 @@ class ReplyWriter:
         self._notified_head = 0
 
     def put(self, record: bytes) -> None:
-        """Say something, to be heard soon."""
+        """Write a record; the worker reads it soon."""
         with self._lock:
             if not self._memory.put(record):
-                # Where the ring is full, the socket makes us wait for the worker.
+                # The ring is full: sending on the socket blocks until the worker has read.
                 self._notified_head = self._memory.numbers[RING_HEAD]
                 self._socket.sendall(protocol.RECORD_HEADER.pack(self._notified_head, len(record)) + record)
 
     def notify(self) -> None:
-        """Have the worker hear now what was said."""
+        """Have the worker read the ring now."""
         with self._lock:
             head = self._memory.numbers[RING_HEAD]
             if head != self._notified_head:

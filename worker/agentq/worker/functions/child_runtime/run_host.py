@@ -1,7 +1,7 @@
-"""What a function can ask of the process that it is called in, and where what it prints goes.
+"""What a function can ask of its process, and where its prints go.
 
-`sys.stdout` and `sys.stderr` are replaced: a line that is written while a run is current goes to the log of that run,
-anything else to the worker's stderr, as does whatever does not go through Python.
+`sys.stdout` and `sys.stderr` are replaced: a line written during a run goes to the log of that run. Everything else
+goes to the worker's stderr, as does what bypasses Python.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from agentq.worker.functions.child_runtime.reply_writer import ReplyWriter
 
 
 class ChildHost:
-    """The child, as `Host` of the runs in it."""
+    """The `Host` of the runs in this child."""
 
     def __init__(self, replies: ReplyWriter, interrupts: Interrupts, ask: Callable[[str, str], str]) -> None:
         self._replies = replies
         self._interrupts = interrupts
         self._ask = ask
         self.run = self.fence = ""
-        """The synchronous call that is executed now."""
+        """The synchronous call that executes now."""
         self.fences: dict[str, str] = {}
-        """The fences of the asynchronous ones, by run."""
+        """The fences of the asynchronous runs."""
         self.stopped: set[str] = set()
         """Asynchronous runs that are to stop."""
         self.unfinished: dict[tuple[str, str], str] = {}
-        """Lines that have not ended, by run and stream."""
+        """Lines without an end, by run and stream."""
         self.written = False
-        """Whether anything was written since a run began that may not be out."""
+        """Whether there may be unsent text."""
 
     # ---- for the SDK
 
@@ -62,10 +62,10 @@ class ChildHost:
             resumption = json.loads(self._ask(run_id, fence))
         return None if resumption is None else Resumption.model_validate(resumption)
 
-    # ---- what it prints
+    # ---- prints
 
     def write(self, run_id: str, stream: str, text: str) -> None:
-        """Log the lines that are whole; the rest waits for its end, unless it grows long."""
+        """Log complete lines; the rest waits for its end, unless it grows long."""
         key = (run_id, stream)
         text = self.unfinished.pop(key, "") + text
         whole, newline, rest = text.rpartition("\n")
@@ -78,7 +78,7 @@ class ChildHost:
             self._send(run_id, protocol.LOG, json.dumps([stream, whole + newline]))
 
     def flush(self, run_id: str) -> None:
-        """Its last line has no end."""
+        """Log the last line of a run, which has no end."""
         for stream in ("out", "err"):
             rest = self.unfinished.pop((run_id, stream), "")
             if rest:
@@ -96,7 +96,7 @@ class ChildHost:
 
 
 class RunTextStream(io.TextIOBase):
-    """A stand-in for `sys.stdout` or `sys.stderr`."""
+    """Replaces `sys.stdout` or `sys.stderr`."""
 
     def __init__(self, host: ChildHost, stream: str, end: int) -> None:
         self._host = host
@@ -123,7 +123,7 @@ class RunTextStream(io.TextIOBase):
 
 
 class _RunByteStream(io.RawIOBase):
-    """For those who write bytes."""
+    """The `buffer` of such a stream, for writing bytes."""
 
     def __init__(self, text: RunTextStream) -> None:
         self._text = text
@@ -137,5 +137,5 @@ class _RunByteStream(io.RawIOBase):
 
 
 def replace_streams(host: ChildHost) -> None:
-    """Have what is printed from now on go to the runs that print it."""
+    """Send what is printed from now on to the runs that print it."""
     sys.stdout, sys.stderr = RunTextStream(host, "out", 1), RunTextStream(host, "err", 2)
