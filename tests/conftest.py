@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.crew import Crew
-from support.foreign_runner import Parties
+from support.dialect_runner import Parties
 from support.http_servers import Serving
 from support.own_process import adopt_no_more, is_alone
 from support.requirements import binary

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.foreign_runner import Parties
+from support.dialect_runner import Parties
 from support.http_servers import Serving
 
 from agentq.coordinator.config.server_settings import ServerSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.foreign_runner import Parties
+from support.dialect_runner import Parties
 from support.http_servers import Serving
 
 RUN_FIELDS = {

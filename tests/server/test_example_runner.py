@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from support.foreign_runner import Parties
+from support.dialect_runner import Parties
 from support.http_servers import Serving
 from support.servers import Server, until
 

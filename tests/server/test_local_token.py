@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.foreign_runner import PROFILE
+from support.dialect_runner import PROFILE
 from support.http_servers import COMMAND, Serving
 from support.servers import Server, free_port
 from websockets.exceptions import InvalidStatus

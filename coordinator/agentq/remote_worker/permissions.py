@@ -126,7 +126,7 @@ class WorkerPermissions:
         rows = chain.from_iterable([header.rows] * number)
         names = [*header.arguments, *rows]
         checked = [self._check_argument(script, name, word) for name, word in zip(names, given, strict=True)]
-        return list(self._blank_foreign_fences(names, checked))
+        return list(self._replace_other_fences(names, checked))
 
     def check_lanes(self, lanes: Iterable[str], *, former: bool = False) -> list[str]:
         """These lanes, if the worker serves them; with `former`, also if it did so earlier on this connection."""
@@ -209,7 +209,7 @@ class WorkerPermissions:
 
     # ---- what it holds
 
-    def _blank_foreign_fences(self, names: list[str], arguments: list[CommandArgument]) -> Iterator[CommandArgument]:
+    def _replace_other_fences(self, names: list[str], arguments: list[CommandArgument]) -> Iterator[CommandArgument]:
         run = ""
         for name, word in zip(names, arguments, strict=True):
             if name == "id":

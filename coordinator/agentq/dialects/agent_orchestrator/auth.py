@@ -90,7 +90,7 @@ class ReportScope(RequiredScope):
     """The scope of a report. The report is held while the store cannot check its token."""
 
     def __init__(self, timeout_s: float) -> None:
-        super().__init__(TokenScope.WORK, bound=True, foreign=True)
+        super().__init__(TokenScope.WORK, bound=True, for_runners=True)
         self._timeout_s = timeout_s
 
     async def __call__(self, connection: HTTPConnection) -> Principal:

@@ -238,12 +238,12 @@ class RequiredScope:
     """The scope that a route requires, as a dependency that returns the principal."""
 
     def __init__(
-        self, scope: TokenScope, *, by_queue: bool = False, bound: bool = False, foreign: bool = False
+        self, scope: TokenScope, *, by_queue: bool = False, bound: bool = False, for_runners: bool = False
     ) -> None:
         self.scope = scope
         self.by_queue = by_queue
         self.bound = bound
-        self.foreign = foreign
+        self.for_runners = for_runners
         """Whether runners of other systems use the route, some of them without a token."""
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
@@ -262,22 +262,22 @@ class RequiredScope:
 
     def authorize(self, found: Principal) -> Principal:
         """Refuse a principal that lacks the scope, or whose token is limited to other routes."""
-        if found is ANONYMOUS_RUNNER and not self.foreign:
+        if found is ANONYMOUS_RUNNER and not self.for_runners:
             raise Denied(RUNNERS_ONLY_HINT, status=401)
         if not found.has_scope(self.scope):
             has = ", ".join(sorted(found.scopes)) or "none"
             raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")
         # A runner with a token for some queues registers only for these, so all that it holds is in them.
-        if found.queues and not self.by_queue and not (self.foreign and found.bound):
+        if found.queues and not self.by_queue and not (self.for_runners and found.bound):
             raise Denied(f"This token is only for the queues {', '.join(found.queues)}.")
         if found.bound is not None and not self.bound:
             raise Denied("This token is a runner's or worker's, and good only for what that does.")
         return found
 
 
-def require_scope(scope: str, *, by_queue: bool = False, bound: bool = False, foreign: bool = False) -> Any:
+def require_scope(scope: str, *, by_queue: bool = False, bound: bool = False, for_runners: bool = False) -> Any:
     """The scope that a route requires, as its dependency."""
-    return Depends(RequiredScope(TokenScope(scope), by_queue=by_queue, bound=bound, foreign=foreign))
+    return Depends(RequiredScope(TokenScope(scope), by_queue=by_queue, bound=bound, for_runners=for_runners))
 
 
 def _is_local(connection: HTTPConnection) -> bool:

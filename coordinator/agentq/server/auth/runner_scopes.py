@@ -9,14 +9,14 @@ from agentq.server.auth.access_control import Principal, RequiredScope
 from agentq.server.service import get_service
 from agentq.server.submission import parse_json
 
-WORK_SCOPE = RequiredScope(TokenScope.WORK, bound=True, foreign=True)
+WORK_SCOPE = RequiredScope(TokenScope.WORK, bound=True, for_runners=True)
 
 
 class ScopeOrRunner(RequiredScope):
     """A scope, or a token that is bound to a runner, which must own what is read."""
 
     def __init__(self, scope: TokenScope) -> None:
-        super().__init__(scope, bound=True, foreign=True)
+        super().__init__(scope, bound=True, for_runners=True)
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
         found = await get_service(connection).access.authenticate(connection)

@@ -30,11 +30,11 @@ from agentq.server.http.problems import Denied
 from agentq.server.service import ServerService, get_service
 from agentq.server.submission import parse_json
 
-router = APIRouter(tags=["foreign runners"], route_class=FastRoute)
+router = APIRouter(tags=["dialect runners"], route_class=FastRoute)
 
-RunnerPrincipal = Annotated[Principal, require_scope("work", bound=True, foreign=True)]
+RunnerPrincipal = Annotated[Principal, require_scope("work", bound=True, for_runners=True)]
 ReportPrincipal = Annotated[Principal, Depends(ReportScope(REPORT_TIMEOUT_S))]
-PollPrincipal = Annotated[Principal, Depends(PollScope(TokenScope.WORK, bound=True, foreign=True))]
+PollPrincipal = Annotated[Principal, Depends(PollScope(TokenScope.WORK, bound=True, for_runners=True))]
 Fields = dict[str, Any]
 JSON_TYPE = "application/json"
 OK_BODY = b'{"ok":true}'

@@ -27,7 +27,7 @@ from agentq.server.http import responses
 from agentq.server.routes.events import run_until_disconnect
 from agentq.server.service import ServerService, get_service
 
-router = APIRouter(tags=["foreign sessions"])
+router = APIRouter(tags=["dialect sessions"])
 
 SESSION_START_EVENT = "session_start"
 """The event by which hooks of the oldest programs begin a session."""

@@ -25,7 +25,7 @@ from agentq.server.http.problems import Denied
 from agentq.server.service import get_service
 from agentq.server.submission import SubmitResponse, execute_once
 
-router = APIRouter(tags=["foreign sessions"])
+router = APIRouter(tags=["dialect sessions"])
 
 STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "A stream of events, which has no end.", "content": {sse.MEDIA_TYPE: {}}},

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.foreign_runner import DETAILS, Hand, Parties
+from support.dialect_runner import DETAILS, Hand, Parties
 from support.http_servers import Serving
 from websockets.sync.client import ClientConnection, connect
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import JsonValue
-from support.foreign_runner import PROFILE, Client, Dialect, Hand, Parties, is_polling
+from support.dialect_runner import PROFILE, Client, Dialect, Hand, Parties, is_polling
 from support.http_servers import Serving
 from support.leases import end_lease
 from support.servers import until

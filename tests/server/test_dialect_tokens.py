@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.foreign_runner import PROFILE, Client, Hand, Parties
+from support.dialect_runner import PROFILE, Client, Hand, Parties
 from support.http_servers import Serving
 from support.servers import Server, until, valkey_binary
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.foreign_runner import Client, Parties
+from support.dialect_runner import Client, Parties
 from support.http_servers import Serving
 
 from agentq.coordinator.model.ids import new_run_id

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from support.foreign_runner import BODIES, Client, Parties
+from support.dialect_runner import BODIES, Client, Parties
 from support.http_servers import Serving
 
 SEED = 20_260_301

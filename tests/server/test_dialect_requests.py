@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from support.foreign_runner import BODIES, PROFILE, Client, Dialect, Hand, Parties
+from support.dialect_runner import BODIES, PROFILE, Client, Dialect, Hand, Parties
 from support.http_servers import Serving
 
 from agentq.dialects.agent_orchestrator.dialect_table import DIALECTS

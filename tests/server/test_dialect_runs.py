@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from support.foreign_runner import DETAILS, PROFILE, Client, Hand, Parties
+from support.dialect_runner import DETAILS, PROFILE, Client, Hand, Parties
 from support.http_servers import Serving
 
 SESSION_FIELDS = {

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.foreign_runner import Hand, Parties, is_polling
-from support.foreign_shelf import GREET, empty_shelf, start, stored
+from support.dialect_items import GREET, empty_shelf, start, stored
+from support.dialect_runner import Hand, Parties, is_polling
 from support.http_servers import Serving
 from support.servers import until
 

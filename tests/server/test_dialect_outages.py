@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from support.foreign_runner import DETAILS, Parties
+from support.dialect_runner import DETAILS, Parties
 from support.http_servers import Serving
 from support.servers import Server, until
 

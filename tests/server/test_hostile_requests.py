@@ -10,7 +10,7 @@ from contextlib import suppress
 import httpx
 import pytest
 from pydantic import JsonValue
-from support.foreign_runner import Parties
+from support.dialect_runner import Parties
 from support.http_servers import COMMAND, Serving
 from support.servers import Server, until
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.foreign_runner import Parties
-from support.foreign_shelf import GREET, LISTS, empty_shelf, start, stored
+from support.dialect_items import GREET, LISTS, empty_shelf, start, stored
+from support.dialect_runner import Parties
 from support.http_servers import Serving
 
 ORCHESTRATOR = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.foreign_runner import Parties
-from support.foreign_shelf import start
+from support.dialect_items import start
+from support.dialect_runner import Parties
 
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease

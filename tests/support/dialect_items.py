@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-from support.foreign_runner import Parties
+from support.dialect_runner import Parties
 
 LISTS = ("agents", "capabilities", "scripts", "mcp-servers")
 GREET = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.foreign_runner import Client, OldRunner, Parties
+from support.dialect_runner import Client, OldRunner, Parties
 from support.http_servers import Serving
 from support.load_balancer import Balancer
 from support.servers import Server, until

@@ -1,4 +1,4 @@
-"""The second half of the list: sessions, callbacks, room, replay, secrets, agents. See test_foreign_defects.py."""
+"""The second half of the list: sessions, callbacks, room, replay, secrets, agents. See test_dialect_defects.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from support.foreign_runner import Client, Hand, Parties, is_polling
+from support.dialect_runner import Client, Hand, Parties, is_polling
 from support.http_servers import Serving
 from support.servers import until
 
