@@ -39,7 +39,7 @@ class ThreadPool:
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Have it done."""
         if not self._threads:
-            raise RuntimeError("It has not begun, or has ended.")
+            raise RuntimeError("The thread pool is not running.")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._calls.put((function, future))
         return future
@@ -60,20 +60,20 @@ class ThreadPool:
             function, future = call
             if not future.cancelled():
                 _run_call(function, future)
-            del call, function, future  # nothing is kept while there is nothing to do
+            del call, function, future  # keeps no reference while idle
 
 
 def _run_call(function: Callable[[], T], future: asyncio.Future[T]) -> None:
     try:
         resolve = partial(_resolve_future, future, function())
-    except BaseException as fault:  # noqa: BLE001 - it is told to whoever waits
+    except BaseException as fault:  # noqa: BLE001 - raised in the request that waits
         resolve = partial(_resolve_future, future, None, fault)
     future.get_loop().call_soon_threadsafe(resolve)
 
 
 def _resolve_future(future: asyncio.Future[Any], reply: Any, fault: BaseException | None = None) -> None:
     if future.done():
-        return  # nobody waits any more
+        return  # the request was cancelled
     if fault is None:
         future.set_result(reply)
     else:

@@ -74,7 +74,7 @@ class FastPath:
     async def _respond(self, route: FastRoute, given: dict[str, Any], request: Request, send: Send) -> None:
         try:
             answer = await route.answer(request, given)
-        except Exception as error:  # noqa: BLE001 - it is told as the app tells it
+        except Exception as error:  # noqa: BLE001 - answered by the app's handlers
             answer = await self._handle_error(request, error)
         compressed = answer if len(answer.body) < COMPRESS_BYTES_MIN else CompressionMiddleware(answer)
         await compressed(request.scope, request.receive, send)
