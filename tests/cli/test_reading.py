@@ -12,8 +12,8 @@ from support.world import World
 
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.plans.verbs import Plans, TaskSubmission
+from agentq.coordinator.runs.rq_titles import PERFORM_FUNCTION
 from agentq.coordinator.storage.scripts import SCRIPTS
-from agentq.worker.rq.rq_lanes import PERFORM_FUNCTION
 
 FIELDS = [
     "id", "kind", "state", "reason", "queue", "priority", "attempt", "worker", "schedule",

@@ -177,7 +177,7 @@ def test_a_spec_survives_the_way(coordinator: Serving) -> None:
         receipt = client.backend.submit(spec)
         assert client.run(receipt.id).record().spec == spec == coordinator.records.get(receipt.id).spec
         assert client.backend.submit(spec) == receipt._replace(created=False)
-        assert "There is no limit repo:acme" in receipt.notes[0]
+        assert "There is no limit repo:acme" in client.backend.check([spec]).unset_limits["repo:acme"]
 
 
 def test_many_runs_with_many_arguments_come_in_by_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import SubmitReceipt
 from agentq.coordinator.runs.wait import SignalMessage
 from agentq.sdk.wait.stream import Stream
+
+if TYPE_CHECKING:
+    from agentq.coordinator.explain.submission import SubmissionCheck
 
 WAIT_MS = 300_000
 """How long to wait in one request."""
@@ -76,6 +79,12 @@ class AgentSocketBackend:
     def submit_many(self, specs: Iterable[RunSpec]) -> list[SubmitReceipt]:
         return list(map(self.submit, specs))
 
+    def check(self, specs: Iterable[RunSpec]) -> SubmissionCheck:  # noqa: ARG002 - as elsewhere
+        """An agent is told nothing of limits and workers."""
+        from agentq.coordinator.explain.submission import SubmissionCheck
+
+        return SubmissionCheck({}, [], {}, [])
+
     def find(self, text: str | None, *, live: bool = False) -> str:  # noqa: ARG002 - as elsewhere
         """An agent knows its children by their whole ids."""
         if text is None:
@@ -92,6 +101,10 @@ class AgentSocketBackend:
     def signals(self, run_id: str) -> list[SignalMessage]:  # noqa: ARG002 - as elsewhere
         """None are told: a signal is for the program of its run."""
         return []
+
+    def rq_titles(self, runs: Sequence[RunRecord]) -> dict[str, str]:  # noqa: ARG002 - as elsewhere
+        """An agent's children are no jobs of RQ."""
+        return {}
 
     def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
         """A child, once it has ended."""
@@ -169,9 +182,3 @@ class RefusedByWorker(AgentqError):
     """The worker of this run refuses that."""
 
     exit_code = 5
-
-
-def refuse_in_agent_run(ctx: typer.Context) -> None:
-    """Refuse a command that an agent may not call, if this is an agent's run."""
-    if AgentSocketBackend.here(ctx) is not None:
-        raise NotAllowed(REFUSAL)

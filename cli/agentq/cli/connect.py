@@ -14,12 +14,13 @@ import typer
 from agentq.cli.render import clean
 from agentq.coordinator import tracing
 from agentq.coordinator.config.settings import LayeredSettings, Settings, load_settings
-from agentq.coordinator.errors import Unreachable
+from agentq.coordinator.errors import NotAllowed, Unreachable
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage import embedded
 from agentq.coordinator.storage.url import is_coordinator_url, redact_url
 
 if TYPE_CHECKING:
+    from agentq.cli.agent_socket import AgentSocketBackend
     from agentq.coordinator.id_lookup import IdLookup
     from agentq.coordinator.runs.queries import RunQueries
     from agentq.coordinator.storage.store import NamespaceStore
@@ -110,11 +111,8 @@ def connect_backend(context: typer.Context, *, start: bool = False) -> Backend:
 
 
 def _find_backend(context: typer.Context, start: bool) -> Backend:
-    if "AGENTQ_DOOR" in os.environ:
-        from agentq.cli.agent_socket import AgentSocketBackend
-
-        if (in_run := AgentSocketBackend.here(context)) is not None:
-            return in_run
+    if (in_run := _find_agent_socket(context)) is not None:
+        return in_run
     found = read_settings(context)
     if is_coordinator_url(found.settings.url):
         from agentq.sdk.http_backend import HttpBackend
@@ -123,6 +121,22 @@ def _find_backend(context: typer.Context, start: bool) -> Backend:
             note_server_source(context, found)
         return HttpBackend(found.settings.url.strip(), home=found.settings.home)
     return connect_server(context, start=start).backend
+
+
+def _find_agent_socket(context: typer.Context) -> AgentSocketBackend | None:
+    if "AGENTQ_DOOR" not in os.environ:
+        return None
+    from agentq.cli.agent_socket import AgentSocketBackend
+
+    return AgentSocketBackend.here(context)
+
+
+def refuse_in_agent_run(context: typer.Context) -> None:
+    """Refuse a command that an agent may not call, if this is an agent's run."""
+    if _find_agent_socket(context) is not None:
+        from agentq.cli.agent_socket import REFUSAL
+
+        raise NotAllowed(REFUSAL)
 
 
 def connect_server(context: typer.Context, *, start: bool = False) -> ServerConnection:
@@ -135,10 +149,7 @@ def connect_server(context: typer.Context, *, start: bool = False) -> ServerConn
 
 def locate_server(context: typer.Context, *, start: bool = False) -> Settings:
     """The settings with an address: where none is set, of the server that agentq brings, started by those who may."""
-    if "AGENTQ_DOOR" in os.environ:
-        from agentq.cli.agent_socket import refuse_in_agent_run
-
-        refuse_in_agent_run(context)
+    refuse_in_agent_run(context)
     _used_servers.clear()
     found = read_settings(context)
     settings = found.settings

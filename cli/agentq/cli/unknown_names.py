@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from agentq.cli.connect import ServerConnection, print_note
-
-if TYPE_CHECKING:
-    from agentq.coordinator.model.spec import RunSpec
-
-RUNS_CHECKED = 20
-"""Submitted runs whose queues are checked for workers."""
-
-
-def note_unknown_limits(server: ServerConnection, specs: Iterable[RunSpec], *, but: Collection[str] = ()) -> None:
-    """Name the limits of runs that nobody has set, each once; `but` are those that are about to be set."""
-    keys = {key for spec in specs for key in spec.limits} - set(but)
-    if not keys:
-        return
-    from agentq.coordinator.queues.limits import Limits, warn_unset_limits
-
-    for sentence in warn_unset_limits(Limits(server.store), keys):
-        print_note(sentence)
 
 
 def note_unknown_queues(server: ServerConnection, names: Iterable[str]) -> None:

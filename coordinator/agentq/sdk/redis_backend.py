@@ -25,6 +25,7 @@ from agentq.sdk.wait.stream import Stream
 
 if TYPE_CHECKING:
     from agentq.coordinator.events.stream import Event
+    from agentq.coordinator.explain.submission import SubmissionCheck
     from agentq.coordinator.plans.verbs import Plans
     from agentq.coordinator.sessions.verbs import Sessions
     from agentq.sdk.administration import RedisAdministration
@@ -68,6 +69,11 @@ class RedisBackend:
     def submit_many(self, specs: Iterable[RunSpec]) -> list[SubmitReceipt]:
         return list(self.queue.submit_many(specs))
 
+    def check(self, specs: Iterable[RunSpec]) -> SubmissionCheck:
+        from agentq.coordinator.explain.submission import check_submission
+
+        return check_submission(self.queue.store, list(specs))
+
     def find(self, text: str | None, *, live: bool = False) -> str:
         from agentq.coordinator.id_lookup import IdLookup
 
@@ -99,6 +105,11 @@ class RedisBackend:
 
     def signals(self, run_id: str) -> list[SignalMessage]:
         return list_signals(self.queue.store, run_id)
+
+    def rq_titles(self, runs: Sequence[RunRecord]) -> dict[str, str]:
+        from agentq.coordinator.runs.rq_titles import read_rq_titles
+
+        return read_rq_titles(self.queue.store, runs)
 
     def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
         return self.endings.wait_or_fail(run_id, timeout_ms)

@@ -261,7 +261,9 @@ async def _submit_specs(
 async def _collect_limit_notes(service: ServerService, specs: Sequence[RunSpec]) -> list[str]:
     """Warnings about limits of accepted runs that are not set."""
     keys = {key for spec in specs for key in spec.limits}
-    return await service.call_in_thread(warn_unset_limits, service.limits, sorted(keys)) if keys else []
+    if not keys:
+        return []
+    return list((await service.call_in_thread(warn_unset_limits, service.limits, sorted(keys))).values())
 
 
 async def _submit_durably(service: ServerService, spec: RunSpec, run_id: str) -> SubmitReceipt:

@@ -147,7 +147,7 @@ def test_a_resolver_that_is_not_there_is_told_by_name(yard: Yard) -> None:
 
     assert classes(ended) == ["conflict", "conflict"]
     assert ended.outcome is not None
-    assert "the resolver nobody cannot be asked" in (ended.outcome.error or "")
+    assert "the resolver nobody cannot be started" in (ended.outcome.error or "")
 
 
 def test_an_agent_is_told_what_the_tasks_before_it_did(yard: Yard) -> None:

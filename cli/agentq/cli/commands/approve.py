@@ -8,7 +8,7 @@ import typer
 
 from agentq.cli.apply import apply_to_runs
 from agentq.cli.commands.signal import pending_note, sender_name
-from agentq.cli.connect import connect_server
+from agentq.cli.connect import connect_backend
 from agentq.cli.options import Json, RunIds
 from agentq.cli.run_references import find_runs
 from agentq.coordinator.model.lifecycle import State
@@ -26,9 +26,9 @@ def approve(
     Example: agentq approve RUN
     Example: agentq approve RUN --comment "looks good"
     """
-    server = connect_server(ctx)
+    backend = connect_backend(ctx)
 
     def say(run_id: str) -> State:
-        return server.queue.approve(run_id, comment, by=sender_name())
+        return backend.approve(run_id, comment, by=sender_name())
 
-    raise typer.Exit(apply_to_runs(find_runs(server, run), say, json=json, add=pending_note).code)
+    raise typer.Exit(apply_to_runs(find_runs(backend, run), say, json=json, add=pending_note).code)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentq.cli.agent_socket import AgentSocketBackend
 from agentq.cli.apply import apply_to_runs
 from agentq.cli.commands.ls import parse_states, read_runs
 from agentq.cli.confirm import DryRun, Yes, confirm
-from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import Json
 from agentq.cli.parse.key_values import parse_key_values
-from agentq.cli.remote_backend import CoordinatorBackend, find_remote_backend
 from agentq.cli.render import print_json, print_table
 from agentq.cli.run_references import find_runs
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.id_lookup import IdLookup
 from agentq.coordinator.model.lifecycle import LIVE_STATES
 from agentq.coordinator.runs.queries import RunFilter
+from agentq.sdk.redis_backend import RedisBackend
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 Opt = typer.Option
 RunNames = list[str] | None
@@ -53,45 +55,36 @@ def cancel(
     Example: agentq cancel --queue builds --state pending --dry-run
     Example: agentq cancel --label team=a --yes
     """
-    place = find_remote_backend(ctx) or connect_server(ctx)
+    backend = connect_backend(ctx)
     if queue or plan or label or state:
         if run:
             raise Invalid("Name the runs, or say by options which; not both.")
-        if isinstance(place, AgentSocketBackend):
-            raise Invalid("Within an agent's run, runs are not selected by options; name the runs instead.")
-        ids = _select_runs(place, queue, plan, label or [], state or ["live"])
+        ids = _select_runs(backend, queue, plan, label or [], state or ["live"])
         what = f"{len(ids)} run{'' if len(ids) == 1 else 's'}"
         if not ids:
             print_note("There are no such runs.")
     else:
-        ids = find_runs(place, run) if run else [place.find(None, live=True)]
+        ids = find_runs(backend, run) if run else [backend.find(None, live=True)]
         what = "" if run else f"{ids[0]}, the newest live run,"
     if dry_run:
         _show_selected(ids, json=json)
         return
     if ids and what:
         confirm(f"{what} would be cancelled", yes=yes)
-    verb = place.queue.cancel if isinstance(place, ServerConnection) else place.cancel
-    raise typer.Exit(apply_to_runs(ids, lambda run_id: verb(run_id, reason), json=json).code)
+    raise typer.Exit(apply_to_runs(ids, lambda run_id: backend.cancel(run_id, reason), json=json).code)
 
 
 def _select_runs(
-    place: ServerConnection | CoordinatorBackend,
-    queue: str | None,
-    plan: str | None,
-    label: list[str],
-    state: list[str],
+    backend: Backend, queue: str | None, plan: str | None, label: list[str], state: list[str]
 ) -> list[str]:
-    """The ids of the runs that are meant. A coordinator knows a plan by its whole id."""
+    """The ids of the runs that are meant."""
     states, labels = parse_states(state), parse_key_values(label, "--label")
     if ended := [each for each in states if each not in LIVE_STATES]:
         raise Invalid(f"--state {ended[0]}: such a run has ended, and cannot be cancelled.")
+    if plan is not None and isinstance(backend, RedisBackend):
+        plan = IdLookup(backend.records).plan(plan).id
     which = RunFilter(states=states, queue=queue, plan=plan)
-    if not isinstance(place, ServerConnection):
-        return list(place.matching(which, labels))
-    if plan is not None:
-        which = replace(which, plan=place.references.plan(plan).id)
-    return [run.id for run in read_runs(place, which, None, sys.maxsize, labels)]
+    return [run.id for run in read_runs(backend, which, None, sys.maxsize, labels)]
 
 
 def _show_selected(ids: list[str], *, json: bool) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,23 +13,25 @@ from agentq.cli.apply import apply_to_runs
 from agentq.cli.commands.ls import read_runs
 from agentq.cli.commands.show import print_run
 from agentq.cli.confirm import DryRun, Yes, confirm
-from agentq.cli.connect import connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json, RunIds
 from agentq.cli.parse.option_errors import parse_duration_option
 from agentq.cli.parse.retry_policy import parse_failure_class
 from agentq.cli.render import on_terminal, print_json, print_sentence, print_table
 from agentq.cli.run_references import find_runs
-from agentq.cli.show.rq_jobs import with_job_title
+from agentq.cli.show.rq_jobs import with_job_titles
 from agentq.cli.show.run_summary import describe_spec
 from agentq.coordinator.bounds import KEEP_MS_MIN, LIST_PER_CALL
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound, WrongState
-from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 Opt = typer.Option
 SomeRuns = Annotated[
@@ -68,8 +70,8 @@ def ls(
     Example: agentq dead ls --class timeout --since 1d
     """
     which = _build_filter(queue, plan, class_, since, older)
-    server = connect_server(ctx)
-    found = read_runs(server, which, None if cursor is None else server.find(cursor), limit)
+    backend = connect_backend(ctx)
+    found = read_runs(backend, which, None if cursor is None else backend.find(cursor), limit)
     if json:
         for run in found:
             print_json(run_json(run))
@@ -77,7 +79,7 @@ def ls(
     runs = list(found)
     heads = ["run", "class", "tries", "queue", "failed", "what", "error"]
     spare = ("tries", "queue", "failed", "what")
-    print_table(heads, [_run_row(with_job_title(server, run)) for run in runs], cut={"what", "error"}, spare=spare)
+    print_table(heads, [_run_row(run) for run in with_job_titles(backend, runs)], cut={"what", "error"}, spare=spare)
     if on_terminal() and len(runs) == limit:
         print_note(f"there may be more: --cursor {runs[-1].id}, or a larger --limit.")
 
@@ -89,17 +91,19 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     \b
     Example: agentq dead show RUN
     """
-    server = connect_server(ctx)
-    for place, run_id in enumerate(find_runs(server, run)):
-        found, because = RunExplanation(server.store, server.settings).of(run_id)
+    backend = connect_backend(ctx)
+    for place, run_id in enumerate(find_runs(backend, run)):
+        found = backend.get(run_id)
         if found.state is not State.FAILED:
             raise WrongState(f"The run {run_id} is {found.state}, and not dead; `agentq show` shows it.")
+        because = backend.explain(run_id).because
         if json:
             print_json({**run_json(found), "because": because})
             continue
         if place:
             print()
-        print_run(with_job_title(server, found))
+        (titled,) = with_job_titles(backend, [found])
+        print_run(titled)
         for sentence in because:
             print_sentence(f"  {sentence}")
 
@@ -123,9 +127,9 @@ def retry(
     Example: agentq dead retry --queue builds --class timeout --since 1h
     """
     which = _check_selection(run, _build_filter(queue, plan, class_, since, older), every)
-    server = connect_server(ctx)
-    ids = find_runs(server, run) if run else (found.id for found in server.records.all(which))
-    told = apply_to_runs(ids, server.queue.requeue, json=json)
+    backend = connect_backend(ctx)
+    ids = find_runs(backend, run) if run else _list_ids(backend, which)
+    told = apply_to_runs(ids, backend.requeue, json=json)
     print_note(f"{told.done} {'run begins' if told.done == 1 else 'runs begin'} again.")
     raise typer.Exit(told.code)
 
@@ -154,16 +158,16 @@ def purge(
     Example: agentq dead purge --queue builds --dry-run
     """
     which = _check_selection(run, _build_filter(queue, plan, class_, since, older), every)
-    server = connect_server(ctx)
+    backend = connect_backend(ctx)
     latest_ms = min(which.ended_until_ms or wall_ms(), wall_ms() - KEEP_MS_MIN)
     which = replace(which, ended_until_ms=latest_ms)
-    ids: Iterable[str] = find_runs(server, run or ())
+    ids: Iterable[str] = find_runs(backend, run or ())
     if not run:
-        number = sum(1 for _ in server.records.all(which))
+        number = sum(1 for _ in _list_ids(backend, which))
         if number and not dry_run:
             runs = "1 failed run" if number == 1 else f"{number} failed runs"
             confirm(f"{runs} would be forgotten, with {'its' if number == 1 else 'their'} logs", yes=yes)
-        ids = (each.id for each in server.records.all(which))
+        ids = _list_ids(backend, which)
     if dry_run:
         number = len(run) if run else number
         print_json({"would_be_forgotten": number}) if json else print(f"{number} would be forgotten")
@@ -171,7 +175,7 @@ def purge(
     found = ((run_id, State.FAILED) for run_id in ids)
     forgotten = code = 0
     while chunk := list(islice(found, LIST_PER_CALL)):
-        for refused in server.queue.forget(chunk):
+        for refused in backend.forget(chunk):
             if refused is None or (isinstance(refused, NotFound) and not run):
                 forgotten += 1
             else:
@@ -206,6 +210,17 @@ def _check_selection(run: list[str] | None, which: RunFilter, every: bool) -> Ru
     if not run and not described and not every:
         raise Invalid("Name the runs, say by options such as --queue or --since which, or give --all.")
     return which
+
+
+def _list_ids(backend: Backend, which: RunFilter) -> Iterator[str]:
+    """The ids of the runs that a filter takes, newest first, page by page."""
+    cursor: str | None = None
+    while True:
+        page = backend.page(which, limit=LIST_PER_CALL, cursor=cursor)
+        yield from (entry.id for entry in page.runs)
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 def _run_row(run: RunRecord) -> list[str]:

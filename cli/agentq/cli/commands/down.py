@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from agentq.cli.agent_socket import refuse_in_agent_run
-from agentq.cli.connect import embedded_server, read_settings
+from agentq.cli.connect import embedded_server, read_settings, refuse_in_agent_run
 from agentq.cli.options import Json
 from agentq.cli.render import print_json
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentq.cli.connect import ServerConnection, connect_server, home_folder, print_note
+from agentq.cli.connect import connect_backend, home_folder, print_note, read_settings, refuse_in_agent_run
 from agentq.cli.options import Json, RunOrNewest
 from agentq.cli.parse.option_errors import parse_duration_option
-from agentq.cli.remote_backend import RemoteBackend, find_remote_backend
 from agentq.cli.render import clean_lines, print_json
 from agentq.cli.run_references import find_runs_or_newest
 from agentq.cli.show.agent_events import AgentEventFormatter
@@ -22,7 +21,10 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.events.stream import STREAM_START
 from agentq.coordinator.public_json.logs import log_position_json
 from agentq.coordinator.runs.agent_event_reader import AgentEventReader
-from agentq.coordinator.runs.logs import Logs, RunLogEntry
+from agentq.coordinator.runs.logs import RunLogEntry
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 Opt = typer.Option
 CHUNK_BYTES = 1 << 20
@@ -62,37 +64,18 @@ def logs(
         )
     if json and timestamps:
         raise Invalid("--timestamps is for people; with --json each entry has its time.")
-    there = find_remote_backend(ctx)
-    if there and full:
-        raise Invalid("--full prints a file of the worker's, which is for those who reach its server.")
-    place = there or connect_server(ctx)
-    (run_id,) = find_runs_or_newest(place, run)
-    if not isinstance(place, ServerConnection):
-        print_backend_log(place, run_id, follow=follow, raw=raw, json=json, wanted=wanted)
-    elif full:
-        _print_files(place, run_id)
-    else:
-        print_log(place, run_id, follow=follow, json=json, raw=raw, wanted=wanted)
-
-
-def print_backend_log(
-    there: RemoteBackend,
-    run_id: str,
-    *,
-    follow: bool,
-    raw: bool = False,
-    json: bool = False,
-    wanted: LogSelection = WHOLE_LOG,
-) -> None:
-    """The same, where the server is not reached itself."""
-    agent = not raw and there.get(run_id).spec.kind == "agent"
-    _print_selection(
-        lambda after, go_on: there.logs(run_id, after, follow=go_on), agent, wanted, follow=follow, json=json
-    )
+    if full:
+        refuse_in_agent_run(ctx)
+    backend = connect_backend(ctx)
+    (run_id,) = find_runs_or_newest(backend, run)
+    if full:
+        _print_files(backend, home_folder(read_settings(ctx).settings), run_id)
+        return
+    print_log(backend, run_id, follow=follow, json=json, raw=raw, wanted=wanted)
 
 
 def print_log(
-    server: ServerConnection,
+    backend: Backend,
     run_id: str,
     *,
     follow: bool,
@@ -101,16 +84,12 @@ def print_log(
     wanted: LogSelection = WHOLE_LOG,
 ) -> None:
     """What the server has of a run's output."""
-    agent = not raw and server.records.get(run_id).spec.kind == "agent"
-    log = Logs(server.store)
+    agent = not raw and backend.get(run_id).spec.kind == "agent"
 
     def read(after: str, go_on: bool) -> Iterator[RunLogEntry]:
-        return log.follow(run_id, after) if go_on else log.read(run_id, after)
+        return backend.logs(run_id, after, follow=go_on)
 
-    try:
-        _print_selection(read, agent, wanted, follow=follow, json=json)
-    finally:
-        log.close()
+    _print_selection(read, agent, wanted, follow=follow, json=json)
 
 
 def _print_selection(
@@ -212,10 +191,10 @@ def _print_entries(entries: Iterable[RunLogEntry], *, json: bool) -> None:
             print(clean_lines(entry.text), end="", file=stream, flush=True)
 
 
-def _print_files(server: ServerConnection, run_id: str) -> None:
+def _print_files(backend: Backend, home: Path, run_id: str) -> None:
     """The worker's files, byte for byte; a terminal gets them without what it would obey."""
-    attempts = server.records.get(run_id).attempts
-    files = list(_list_log_files(home_folder(server.settings) / "logs" / run_id))
+    attempts = backend.get(run_id).attempts
+    files = list(_list_log_files(home / "logs" / run_id))
     if not files:
         where = f"; it ran on {attempts[-1].worker}" if attempts else ", which no worker has had yet"
         raise NotFound(f"This machine has no file of what {run_id} wrote{where}.")

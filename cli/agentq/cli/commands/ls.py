@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import Json
 from agentq.cli.parse.key_values import parse_key_values
 from agentq.cli.render import on_terminal, print_json, print_table
-from agentq.cli.show.rq_jobs import with_job_title
+from agentq.cli.show.rq_jobs import with_job_titles
 from agentq.cli.show.run_summary import describe_end, describe_spec
 from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.errors import Damaged, Invalid, NotFound
+from agentq.coordinator.errors import AgentqError, Invalid, NotFound
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
 from agentq.coordinator.model.lifecycle import LIVE_STATES, TERMINAL_STATES, State
 from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 STATE_GROUPS = {"live": LIVE_STATES, "ended": TERMINAL_STATES}
 
@@ -60,21 +63,21 @@ def ls(
         made_by=made_by,
     )
     labels = parse_key_values(label or [], "--label")
-    server = connect_server(ctx)
-    below = None if cursor is None else server.find(cursor)
-    runs = read_runs(server, which, below, limit, labels)
+    backend = connect_backend(ctx)
+    below = None if cursor is None else backend.find(cursor)
+    runs = read_runs(backend, which, below, limit, labels)
     if json:
         for run in runs:
             print_json(run_json(run))
         return
-    found = [with_job_title(server, run) for run in runs]
+    found = with_job_titles(backend, list(runs))
     print_table(*_runs_table(found), spare=("worker", "queue", "age", "end"))
     if on_terminal():
         _note_more(found, limit)
 
 
 def read_runs(
-    server: ServerConnection,
+    backend: Backend,
     which: RunFilter,
     below: str | None,
     limit: int,
@@ -84,16 +87,13 @@ def read_runs(
     so is one whose record is damaged, with a note."""
     left = limit
     while left:
-        page = server.records.page(which, limit=min(LIST_PER_CALL, left), cursor=below)
-        for summary in page.runs:
-            try:
-                run = server.records.get(summary.id)
-            except NotFound:
+        page = backend.page(which, limit=min(LIST_PER_CALL, left), cursor=below)
+        for run in backend.read([entry.id for entry in page.runs]):
+            if isinstance(run, NotFound):
                 continue
-            except Damaged as damaged:
-                print_note(str(damaged))
-                continue
-            if labels.items() <= run.spec.labels.items():
+            if isinstance(run, AgentqError):
+                print_note(str(run))
+            elif labels.items() <= run.spec.labels.items():
                 left -= 1
                 yield run
         below = page.cursor

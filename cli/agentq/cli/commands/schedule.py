@@ -10,13 +10,12 @@ import typer
 from agentq.cli.commands.submit import check_folder, submit
 from agentq.cli.connect import ServerConnection, connect_server, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
-from agentq.cli.parse.agent_options import check_agents
 from agentq.cli.parse.option_errors import flag_name, parse_duration_field, translate_errors
 from agentq.cli.parse.option_groups import GroupedCommand
 from agentq.cli.parse.run_spec import build_spec, parse_spec_fields
 from agentq.cli.render import bold, clean, on_terminal, paint, print_json, print_pairs, print_row, print_table
 from agentq.cli.show.run_summary import describe_spec
-from agentq.cli.unknown_names import note_unknown_limits
+from agentq.cli.submission_check import check_specs, note_unset_limits
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_time_ms
@@ -91,8 +90,7 @@ def add(
     )
     check_folder(ctx, spec.cwd, asked="cwd" in fields)
     server = connect_server(ctx, start=True)
-    check_agents(server, [spec])
-    note_unknown_limits(server, [spec])
+    note_unset_limits(check_specs(server.backend, [spec]))
     made = Schedules(server.store).add(schedule, rule, spec, overlap=policy, replace=replace)
     if json:
         print_json(schedule_json(made))

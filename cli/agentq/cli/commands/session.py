@@ -9,7 +9,7 @@ import typer
 from agentq.cli.commands.submit import check_folder, submit
 from agentq.cli.connect import ServerConnection, connect_server, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
-from agentq.cli.parse.agent_options import FLAGS_BY_FIELD, check_agent_names, parse_budgets
+from agentq.cli.parse.agent_options import FLAGS_BY_FIELD, parse_budgets
 from agentq.cli.parse.option_errors import translate_errors
 from agentq.cli.parse.option_groups import GroupedCommand
 from agentq.cli.parse.prompt import read_prompt
@@ -17,6 +17,7 @@ from agentq.cli.parse.run_spec import absolute_folder, build_spec, parse_spec_fi
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.show.conversation import print_conversation
 from agentq.cli.show.session import print_session, session_table
+from agentq.cli.submission_check import check_agent_name
 from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.model.lifecycle import State
@@ -81,7 +82,7 @@ def new(
     sessions = Sessions(server.store)
     if agent is None:
         agent = sessions.get(fork or "").agent
-    check_agent_names(server, {agent})
+    check_agent_name(server.backend, agent)
     made = sessions.new(name, agent, cwd=folder, model=model, budgets=budgets, fork=fork)
     _print_session(made, json=json)
 
@@ -141,7 +142,7 @@ def send(
         raise typer.Exit
     from agentq.cli.follow import follow_runs
 
-    raise typer.Exit(follow_runs(server, [told.id], follow=follow, json=json))
+    raise typer.Exit(follow_runs(server.backend, [told.id], follow=follow, json=json))
 
 
 @session.command("ls")

@@ -6,29 +6,32 @@ import json as json_text
 import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
-from agentq.cli.connect import ServerConnection, connect_server
+from agentq.cli.connect import connect_backend
 from agentq.cli.options import Json, RunsOrNewest
-from agentq.cli.remote_backend import find_remote_backend
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
 from agentq.cli.run_references import find_runs_or_newest
 from agentq.cli.show.agent_events import AgentEventFormatter, terminal_width
 from agentq.cli.show.agent_run import agent_run_pairs, format_denied_tools
-from agentq.cli.show.rq_jobs import with_job_title
+from agentq.cli.show.rq_jobs import with_job_titles
 from agentq.cli.show.run_summary import describe_end, describe_work, first_words
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import NotFound
+from agentq.coordinator.events.stream import STREAM_START
 from agentq.coordinator.model.agent_options import AGENT_LABEL
 from agentq.coordinator.model.demands import format_demands as written
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.workspace import DeliveredWork
 from agentq.coordinator.public_json.runs import last_agent_outcome, run_json
 from agentq.coordinator.runs.agent_event_reader import AgentEventReader
-from agentq.coordinator.runs.logs import Logs
 from agentq.coordinator.runs.run_record import AttemptRecord, RunRecord
-from agentq.coordinator.runs.wait import SignalMessage, list_signals
+from agentq.coordinator.runs.wait import SignalMessage
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 TAIL_LINES = 10
 SHOWN_CHARACTERS = 200
@@ -43,31 +46,27 @@ def show(ctx: typer.Context, run: RunsOrNewest = None, json: Json = False) -> No
     Example: agentq show RUN
     Example: agentq show RUN --json
     """
-    if there := find_remote_backend(ctx):
-        for run_id in find_runs_or_newest(there, run):
-            found = there.get(run_id)
-            print_json(run_json(found)) if json else print_run(found)
-        return
-    server = connect_server(ctx)
-    for place, found in enumerate([server.records.get(run_id) for run_id in find_runs_or_newest(server, run)]):
-        messages = list_signals(server.store, found.id)
+    backend = connect_backend(ctx)
+    for place, found in enumerate([backend.get(run_id) for run_id in find_runs_or_newest(backend, run)]):
+        messages = backend.signals(found.id)
         if json:
             told = {"mail": [message.record() for message in messages]} if messages else {}
             print_json(run_json(found) | told)
         else:
             if place:
                 print()
-            print_run(with_job_title(server, found), messages, _recent_agent_events(server, found))
+            (titled,) = with_job_titles(backend, [found])
+            print_run(titled, messages, _recent_agent_events(backend, found))
 
 
-def _recent_agent_events(server: ServerConnection, run: RunRecord) -> list[str]:
+def _recent_agent_events(backend: Backend, run: RunRecord) -> list[str]:
     """The last that an agent said and did, as far as the server keeps it."""
     if run.spec.kind != "agent":
         return []
     story, teller = AgentEventReader(), AgentEventFormatter(lambda: terminal_width(MARGIN))
     told: deque[str] = deque(maxlen=TAIL_LINES)
     try:
-        for entry in Logs(server.store).read(run.id):
+        for entry in backend.logs(run.id, STREAM_START, follow=False):
             for each in story.read(entry):
                 told.extend(teller.tell(each))
     except NotFound:

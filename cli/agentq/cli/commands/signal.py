@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from agentq.cli.apply import apply_to_runs
-from agentq.cli.connect import connect_server
+from agentq.cli.connect import connect_backend
 from agentq.cli.options import Json, RunId
 from agentq.coordinator.bounds import SENDER_CHARACTERS
 from agentq.coordinator.errors import Invalid
@@ -31,12 +31,12 @@ def signal(
     Example: agentq signal RUN deploy --data '{"version": "1.2"}'
     """
     told = None if data is None else parse_json_option(data, "--data")
-    server = connect_server(ctx)
+    backend = connect_backend(ctx)
 
     def say(run_id: str) -> State:
-        return server.queue.signal(run_id, name, told, by=sender_name())
+        return backend.signal(run_id, name, told, by=sender_name())
 
-    raise typer.Exit(apply_to_runs([server.find(run)], say, json=json, add=pending_note).code)
+    raise typer.Exit(apply_to_runs([backend.find(run)], say, json=json, add=pending_note).code)
 
 
 def parse_json_option(text: str, option: str) -> Any:

@@ -8,24 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentq.cli.connect import ServerConnection, connect_server, note_server_source, print_note, read_settings
+from agentq.cli.connect import connect_backend, print_note, read_settings
 from agentq.cli.options import Json, with_options_of
-from agentq.cli.parse.agent_options import check_agents, take_agent_options
+from agentq.cli.parse.agent_options import take_agent_options
 from agentq.cli.parse.run_spec import build_spec, parse_jsonl_specs, parse_spec_fields
 from agentq.cli.parse.text_input import read_text
 from agentq.cli.plans.plan_options import take_plan_options
 from agentq.cli.render import print_json
-from agentq.cli.unknown_names import RUNS_CHECKED, note_unknown_limits
-from agentq.coordinator.clock import wall_ms
+from agentq.cli.submission_check import check_specs, note_unmet_demands, note_unset_limits
 from agentq.coordinator.errors import Invalid, NotFound, Refused
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.verbs import SubmitReceipt
-from agentq.coordinator.storage.url import is_coordinator_url
 
 if TYPE_CHECKING:
-    from agentq.cli.agent_socket import AgentSocketBackend
-    from agentq.cli.remote_backend import CoordinatorBackend
-    from agentq.cli.run_references import RunFinder
+    from agentq.sdk.backend import Backend
 
 Opt = typer.Option
 SUBMIT_OPTIONS = ("durable", "wait", "follow", "json")
@@ -131,79 +127,24 @@ def _submit_runs(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json:
         fields = parse_spec_fields(given)
         spec = build_spec(fields)
         check_folder(ctx, spec.cwd, asked="cwd" in given)
-        if "AGENTQ_DOOR" in os.environ and (door := _agent_socket(ctx)) is not None:
-            asked = build_spec({**fields, "after": after, "parent": parent} if parent else fields)
-            raise typer.Exit(_submit_child(door, asked, how, wait=wait, json=json))
-        if (there := _find_coordinator(ctx)) is not None:
-            whole = build_spec(fields | _related_runs(there, after, parent)) if after or parent else spec
-            raise typer.Exit(_submit_to_coordinator(there, [whole], how, wait=wait, json=json))
-        server = connect_server(ctx, start=True)
-        specs = [build_spec(fields | _related_runs(server, after, parent)) if after or parent else spec]
+        backend = connect_backend(ctx, start=True)
+        specs = [build_spec(fields | _related_runs(backend, after, parent)) if after or parent else spec]
     else:
         specs = _read_jsonl(path, given)
         if how["follow"] and len(specs) > 1:
             raise Invalid("--follow follows one run; use --wait for several.")
-        if (there := _find_coordinator(ctx)) is not None:
-            raise typer.Exit(_submit_to_coordinator(there, specs, how, wait=wait, json=json))
-        server = connect_server(ctx, start=True)
-    check_agents(server, specs)
-    note_unknown_limits(server, specs)
-    ids, code = _submit_specs(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
+        backend = connect_backend(ctx, start=True)
+    checked = check_specs(backend, specs)
+    note_unset_limits(checked)
+    note_unmet_demands(checked)
+    unmet = {} if checked is None else {lane: problem.demands for lane, problem in checked.unmet.items()}
+    receipts = _submit_specs(backend, specs, durable=how["durable"])
+    ids, code = _print_receipts(specs, receipts, unmet, quiet=how["follow"] or (wait and json), json=json)
     if wait:
         from agentq.cli.follow import follow_runs
 
-        code = max(code, follow_runs(server, ids, follow=how["follow"], json=json))
+        code = max(code, follow_runs(backend, ids, follow=how["follow"], json=json))
     raise typer.Exit(code)
-
-
-def _agent_socket(ctx: typer.Context) -> AgentSocketBackend | None:
-    from agentq.cli.agent_socket import AgentSocketBackend
-
-    return AgentSocketBackend.here(ctx)
-
-
-def _submit_child(door: AgentSocketBackend, spec: RunSpec, how: dict[str, Any], *, wait: bool, json: bool) -> int:
-    """The same, within an agent's run."""
-    from agentq.cli.commands.logs import print_backend_log
-    from agentq.cli.commands.wait import wait_at_backend
-
-    if spec.parent is None:
-        raise Invalid("Within an agent's run only its children can be submitted; add --child.")
-    child = door.submit(spec).id
-    if json and not wait:
-        print_json({"id": child, "created": True, "unmet": []})
-    elif not json and not how["follow"]:
-        print(child, flush=True)
-    if how["follow"]:
-        print_backend_log(door, child, follow=True)
-    return wait_at_backend(door, [child], json=json, submitted=not how["follow"]) if wait else 0
-
-
-def _find_coordinator(ctx: typer.Context) -> CoordinatorBackend | None:
-    settings = read_settings(ctx)
-    if not is_coordinator_url(settings.settings.url):
-        return None
-    from agentq.cli.remote_backend import CoordinatorBackend
-
-    note_server_source(ctx, settings)
-    return CoordinatorBackend.here(ctx)
-
-
-def _submit_to_coordinator(
-    there: CoordinatorBackend, specs: list[RunSpec], how: dict[str, Any], *, wait: bool, json: bool
-) -> int:
-    """The same, through a coordinator."""
-    from agentq.cli.commands.logs import print_backend_log
-    from agentq.cli.commands.wait import wait_at_backend
-
-    receipts = list(there.submit(specs, durable=how["durable"]))
-    for sentence in dict.fromkeys(sentence for receipt in receipts for sentence in receipt.notes):
-        print_note(sentence)
-    ids, code = _print_receipts(specs, receipts, {}, quiet=how["follow"] or (wait and json), json=json)
-    if how["follow"] and ids:
-        print_note(ids[0])
-        print_backend_log(there, ids[0], follow=True)
-    return max(code, wait_at_backend(there, ids, json=json, submitted=True)) if wait else code
 
 
 def _parent_id(given: dict[str, Any]) -> str | None:
@@ -217,10 +158,10 @@ def _parent_id(given: dict[str, Any]) -> str | None:
     return os.environ["AGENTQ_RUN_ID"]
 
 
-def _related_runs(place: RunFinder, after: list[str], parent: str | None) -> dict[str, Any]:
+def _related_runs(backend: Backend, after: list[str], parent: str | None) -> dict[str, Any]:
     """The runs that it comes after, and the one whose child it is."""
-    found: dict[str, Any] = {"after": [place.find(text) for text in after]} if after else {}
-    return found | ({"parent": place.find(parent)} if parent else {})
+    found: dict[str, Any] = {"after": [backend.find(text) for text in after]} if after else {}
+    return found | ({"parent": backend.find(parent)} if parent else {})
 
 
 def _read_jsonl(path: str, given: dict[str, Any]) -> list[RunSpec]:
@@ -240,18 +181,8 @@ def check_folder(ctx: typer.Context, folder: str | None, *, asked: bool) -> None
         raise Invalid(f"--cwd: there is no folder {folder}.")
 
 
-def _submit_specs(
-    server: ServerConnection, specs: list[RunSpec], *, durable: bool, quiet: bool, json: bool
-) -> tuple[list[str], int]:
-    """Submit, and tell what became of each; the ids, and the exit code of the first refusal."""
-    one_by_one = durable or len(specs) == 1
-    lacks = _unmet_demands(server, specs)
-    receipts = _submit_each(server, specs, durable) if one_by_one else server.queue.submit_many(specs)
-    return _print_receipts(specs, receipts, lacks, quiet=quiet, json=json)
-
-
 def _print_receipts(
-    specs: list[RunSpec], receipts: Iterable[SubmitReceipt], lacks: dict[str, list[str]], *, quiet: bool, json: bool
+    specs: list[RunSpec], receipts: Iterable[SubmitReceipt], unmet: dict[str, list[str]], *, quiet: bool, json: bool
 ) -> tuple[list[str], int]:
     """Say what became of each run; the ids, and the exit code of the first refusal."""
     ids: list[str] = []
@@ -265,35 +196,19 @@ def _print_receipts(
         if not receipt.created:
             print_note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
         if json and not quiet:
-            print_json({"id": receipt.id, "created": receipt.created, "unmet": lacks.get(spec.lane, [])})
+            print_json({"id": receipt.id, "created": receipt.created, "unmet": unmet.get(spec.lane, [])})
         elif not quiet:
             print(receipt.id, flush=True)
     return ids, code
 
 
-def _unmet_demands(server: ServerConnection, specs: list[RunSpec]) -> dict[str, list[str]]:
-    """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
-    demanding = {spec.lane: spec for spec in specs if spec.demands or spec.kind == "agent"}
-    if not demanding:
-        return {}
-    from agentq.coordinator.explain.agent import list_blocked_accounts
-    from agentq.coordinator.model.demands import format_demands
-    from agentq.coordinator.queues.limits import Limits
-    from agentq.coordinator.workers.placement import find_placement_problem
-
-    workers, limits = server.records.workers(), Limits(server.store)
-    found = {}
-    for lane, spec in list(demanding.items())[:RUNS_CHECKED]:
-        lack = find_placement_problem(workers, spec.queue, spec.demands, lane)
-        if lack is not None and (not lack.shut_agent or list_blocked_accounts(limits, lack.shut_agent, wall_ms())):
-            found[lane] = format_demands(lack.demands)
-            print_note(f"{lack.because} {lack.remedy}")
-    return found
+def _submit_specs(backend: Backend, specs: list[RunSpec], *, durable: bool) -> Iterable[SubmitReceipt]:
+    return _submit_each(backend, specs, durable) if durable or len(specs) == 1 else backend.submit_many(specs)
 
 
-def _submit_each(server: ServerConnection, specs: list[RunSpec], durable: bool) -> Iterator[SubmitReceipt]:
+def _submit_each(backend: Backend, specs: list[RunSpec], durable: bool) -> Iterator[SubmitReceipt]:
     for spec in specs:
         try:
-            yield server.queue.submit(spec, durable=durable)
+            yield backend.submit(spec, durable=durable)
         except (Refused, NotFound) as refused:
             yield SubmitReceipt("", created=False, refused=refused)

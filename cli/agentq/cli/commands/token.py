@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentq.cli.agent_socket import refuse_in_agent_run
-from agentq.cli.connect import connect_server, home_folder, print_note, read_settings
+from agentq.cli.connect import connect_server, home_folder, print_note, read_settings, refuse_in_agent_run
 from agentq.cli.options import TYPER_SETTINGS, Json
 from agentq.cli.parse.option_errors import parse_duration_option
 from agentq.cli.render import on_terminal, print_json, print_row, print_table

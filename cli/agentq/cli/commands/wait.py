@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import Json, RunsOrNewest
-from agentq.cli.remote_backend import RemoteBackend, find_remote_backend
 from agentq.cli.render import print_json, print_row
 from agentq.cli.run_references import find_runs_or_newest
 from agentq.cli.show.run_summary import describe_end
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.model.durations import parse_duration_ms
-from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.public_json.runs import run_json
-from agentq.coordinator.runs.end_waiter import RunEndWaiter
 from agentq.coordinator.runs.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 
 def wait(
@@ -34,45 +35,21 @@ def wait(
     Example: agentq wait RUN --timeout 10m --json
     """
     timeout_ms = None if timeout is None else parse_duration_ms(timeout)
-    if there := find_remote_backend(ctx):
-        raise typer.Exit(wait_at_backend(there, find_runs_or_newest(there, run), timeout_ms, json=json))
-    server = connect_server(ctx)
-    raise typer.Exit(wait_for_runs(server, find_runs_or_newest(server, run), timeout_ms, json=json))
+    backend = connect_backend(ctx)
+    raise typer.Exit(wait_for_runs(backend, find_runs_or_newest(backend, run), timeout_ms, json=json))
 
 
 def wait_for_runs(
-    server: ServerConnection,
-    ids: list[str],
-    timeout_ms: int | None = None,
-    *,
-    json: bool = False,
-    submitted: bool = False,
+    backend: Backend, ids: list[str], timeout_ms: int | None = None, *, json: bool = False, submitted: bool = False
 ) -> int:
     """Print each run when its turn has come and it has ended; the exit code for all of them.
 
     Of runs that were just submitted stdout has the ids already, so that how they ended goes to stderr.
     """
     deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
-    outcomes, code = RunEndWaiter(server.store), 0
-    try:
-        for run_id in ids:
-            run = server.records.get(run_id)
-            if run.state not in TERMINAL_STATES:
-                run = outcomes.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
-            code = max(code, _print_end(run, json=json, submitted=submitted))
-    finally:
-        outcomes.close()
-    return code
-
-
-def wait_at_backend(
-    there: RemoteBackend, ids: list[str], timeout_ms: int | None = None, *, json: bool = False, submitted: bool = False
-) -> int:
-    """The same, where the server is not reached itself."""
-    deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
     code = 0
     for run_id in ids:
-        run = there.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
+        run = backend.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
         code = max(code, _print_end(run, json=json, submitted=submitted))
     return code
 

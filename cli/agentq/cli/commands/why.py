@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from agentq.cli.connect import connect_server
+from agentq.cli.connect import connect_backend
 from agentq.cli.options import Json, RunOrNewest
 from agentq.cli.render import bold, paint, print_json, print_sentence
 from agentq.cli.run_references import find_runs_or_newest
-from agentq.coordinator.explain.run import RunExplanation
 
 
 def why(ctx: typer.Context, run: RunOrNewest = None, json: Json = False) -> None:
@@ -18,12 +17,12 @@ def why(ctx: typer.Context, run: RunOrNewest = None, json: Json = False) -> None
     Example: agentq why
     Example: agentq why RUN
     """
-    server = connect_server(ctx)
-    (run_id,) = find_runs_or_newest(server, run)
-    found, sentences = RunExplanation(server.store, server.settings).of(run_id)
+    backend = connect_backend(ctx)
+    (run_id,) = find_runs_or_newest(backend, run)
+    state, because = backend.explain(run_id)
     if json:
-        print_json({"id": found.id, "state": found.state.value, "because": sentences})
+        print_json({"id": run_id, "state": state.value, "because": because})
         return
-    print(f"{bold(found.id)} is {paint(found.state.value)}.")
-    for sentence in sentences:
+    print(f"{bold(run_id)} is {paint(state.value)}.")
+    for sentence in because:
         print_sentence(sentence)

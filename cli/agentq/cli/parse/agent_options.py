@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from agentq.cli.connect import ServerConnection
-    from agentq.coordinator.model.spec import RunSpec
 
 Opt = typer.Option
 
@@ -134,24 +130,3 @@ def _parse_token_count(text: str) -> int:
     if not number.isdecimal():
         raise Invalid(f"--max-tokens: {text[:40]!r} is not a number of tokens; write it like 500000, 500k or 2M.")
     return int(number) * TOKEN_UNITS.get(unit, 1)
-
-
-def check_agents(server: ServerConnection, specs: Sequence[RunSpec]) -> None:
-    """Whether somebody knows the agents of these runs."""
-    check_agent_names(server, {spec.agent for spec in specs if spec.agent is not None})
-
-
-def check_agent_names(server: ServerConnection, names: Set[str]) -> None:
-    """Whether somebody knows each agent: this machine, by a profile, or a worker, which offers it."""
-    if not names:
-        return
-    from agentq.coordinator.model.agent_options import AGENT_LABEL
-    from agentq.worker.agents.profiles.registry import ProfileRegistry
-
-    profiles = ProfileRegistry.load()
-    strange = [name for name in sorted(names) if name not in profiles.names()]
-    if strange:
-        offered = {label for worker in server.records.workers() for label in worker.identity.labels}
-        for name in strange:
-            if f"{AGENT_LABEL}{name}" not in offered:
-                profiles.get(name)

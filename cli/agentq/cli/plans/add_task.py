@@ -8,11 +8,11 @@ from typing import Any
 import typer
 
 from agentq.cli.connect import connect_server
-from agentq.cli.parse.agent_options import check_agents
 from agentq.cli.parse.option_errors import flag_name
 from agentq.cli.parse.run_spec import build_spec, parse_spec_fields
 from agentq.cli.plans.plan_options import find_plan, open_plans
 from agentq.cli.render import print_json
+from agentq.cli.submission_check import check_specs
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.demands import HOST_LABEL
 from agentq.coordinator.model.spec import RunSpec
@@ -45,7 +45,7 @@ def add_task(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, 
     head = plans.header(plan.id)
     typed = build_spec(parse_spec_fields({**given, "cwd": own["cwd"]} if own["cwd"] else given))
     spec = _place_in_plan(typed, plan.id, head, own["cwd"])
-    check_agents(server, [spec])
+    check_specs(server.backend, [spec])
     inputs = _input_tasks(spec)
     needs = list(dict.fromkeys([*(own["needs"] or ()), *inputs]))
     if head.crewed and spec.queue not in head.queues:
@@ -59,7 +59,7 @@ def add_task(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, 
         return 0
     from agentq.cli.follow import follow_runs
 
-    return follow_runs(server, [run], follow=how["follow"], json=json)
+    return follow_runs(server.backend, [run], follow=how["follow"], json=json)
 
 
 def _place_in_plan(spec: RunSpec, plan: str, head: PlanHeader, cwd: str | None) -> RunSpec:

@@ -12,7 +12,6 @@ import typer
 
 from agentq.cli.connect import ServerConnection
 from agentq.cli.parse.key_values import parse_key_values
-from agentq.cli.unknown_names import note_unknown_limits
 from agentq.coordinator.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -122,13 +121,12 @@ def submit_loaded_plan(
     server: ServerConnection, plan: LoadedPlan, *, crewed: bool = False, durable: bool = False
 ) -> str:
     """Submit a plan that was read; its id."""
-    from agentq.cli.parse.agent_options import check_agents
+    from agentq.cli.submission_check import check_specs, note_unset_limits
     from agentq.coordinator.plans.verbs import PLAN_LIMIT, Plans
     from agentq.planning.submit import build_header, submit_plan
 
     specs = [task.spec for task in plan.compiled.tasks]
-    check_agents(server, specs)
-    note_unknown_limits(server, specs, but={f"{PLAN_LIMIT}{plan.id}"})
+    note_unset_limits(check_specs(server.backend, specs), but={f"{PLAN_LIMIT}{plan.id}"})
     head = build_header(plan.compiled, file=plan.file, folder=plan.folder, host=socket.gethostname(), crewed=crewed)
     head = head.model_copy(update={"shapes": plan.shapes, "given": plan.given})
     return submit_plan(Plans(server.queue), plan.id, head, plan.compiled.tasks, durable=durable)

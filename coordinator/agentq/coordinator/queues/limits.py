@@ -167,11 +167,11 @@ def check_limit(most: int | None, rate: LimitRate | None, when_full: LimitFullPo
         raise Invalid("A limit that cancels what runs needs a number of runs, of 1 or more.")
 
 
-def warn_unset_limits(limits: Limits, keys: Iterable[str]) -> list[str]:
+def warn_unset_limits(limits: Limits, keys: Iterable[str]) -> dict[str, str]:
     """A sentence for each limit that nobody has set: most of the time its name has a typing error."""
     unset = [found.key for found in limits.named(keys) if not found.is_set]
     known = [found.key for found in limits.all() if found.is_set] if unset else []
-    return [f"There is no limit {key}, so it limits nothing; {_suggest_limit(key, known)}" for key in unset]
+    return {key: f"There is no limit {key}, so it limits nothing; {_suggest_limit(key, known)}" for key in unset}
 
 
 def _suggest_limit(key: str, known: Iterable[str]) -> str:

@@ -38,8 +38,6 @@ class SubmitReceipt(NamedTuple):
     id: str
     created: bool
     refused: AgentqError | None = None
-    notes: tuple[str, ...] = ()
-    """What is strange about the run, though it was taken; only a coordinator tells that."""
 
 
 class RunVerbs(AttemptVerbs):

@@ -20,6 +20,7 @@ from agentq.coordinator.runs.verbs import SubmitReceipt
 
 if TYPE_CHECKING:
     from agentq.coordinator.events.stream import Event
+    from agentq.coordinator.explain.submission import SubmissionCheck
     from agentq.coordinator.runs.logs import RunLogEntry
     from agentq.coordinator.runs.queries import RunFilter, RunListPage
     from agentq.coordinator.runs.wait import SignalMessage
@@ -56,6 +57,9 @@ class Backend(Protocol):
 
     def submit_many(self, specs: Iterable[RunSpec]) -> list[SubmitReceipt]: ...
 
+    def check(self, specs: Iterable[RunSpec]) -> SubmissionCheck:
+        """What is strange about runs that are about to be submitted."""
+
     # ---- reading
 
     def find(self, text: str | None, *, live: bool = False) -> str:
@@ -75,6 +79,9 @@ class Backend(Protocol):
 
     def signals(self, run_id: str) -> list[SignalMessage]:
         """The signals that a run has, and has not taken yet."""
+
+    def rq_titles(self, runs: Sequence[RunRecord]) -> dict[str, str]:
+        """What RQ calls those of the runs that are jobs of RQ, by their ids."""
 
     # ---- waiting
 

@@ -13,6 +13,7 @@ from agentq.coordinator import tracing
 from agentq.coordinator.bounds import ARGUMENTS_BYTES, JSON_ITEMS_MAX, SUBMIT_PER_CALL
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.coordinator.events.stream import STREAM_START, Event
+from agentq.coordinator.explain.submission import SubmissionCheck, UnmetDemands, select_checked
 from agentq.coordinator.model.ids import is_run_id, new_nonce
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
@@ -27,7 +28,7 @@ from agentq.sdk.http_backend.administration import HttpAdministration
 from agentq.sdk.http_backend.errors import problem_error
 from agentq.sdk.http_backend.event_stream import END_EVENT, GAP_EVENT, OPENING_EVENT, ResumableStream
 from agentq.sdk.http_backend.http_client import HttpClient
-from agentq.sdk.http_backend.run_watcher import HttpRunWatcher
+from agentq.sdk.http_backend.run_watcher import RUNS_PER_REQUEST, HttpRunWatcher
 from agentq.sdk.http_backend.sessions import HttpSessions
 from agentq.sdk.wait.event_streams import PositionedEvent
 from agentq.sdk.wait.run_ends import RunWaiters
@@ -75,7 +76,7 @@ class HttpBackend:
         with tracing.submit_span() as (trace, tell):
             told = self._wire.post("/runs", text.encode(), key=key, query=query, trace=trace)
             tell(told["id"], 1)
-        return SubmitReceipt(told["id"], told["created"], notes=tuple(told.get("notes", ())))
+        return SubmitReceipt(told["id"], told["created"])
 
     def submit_texts(self, texts: Iterable[str]) -> list[SubmitReceipt]:
         """Submit many, each request with a key of its own."""
@@ -85,9 +86,18 @@ class HttpBackend:
             with tracing.submit_span() as (trace, tell):
                 told = self._wire.post("/runs", body, key=_idempotency_key(), trace=trace)
                 tell("", len(told["runs"]))
-            first, *others = map(_parse_receipt, told["runs"])
-            receipts += [first._replace(notes=tuple(told.get("notes", ()))), *others]
+            receipts += map(_parse_receipt, told["runs"])
         return receipts
+
+    def check(self, specs: Iterable[RunSpec]) -> SubmissionCheck:
+        found = SubmissionCheck({}, [], {}, [])
+        for message in _split_messages(map(_spec_json, select_checked(specs))):
+            told = self._wire.post("/runs/check", f'{{"runs":[{",".join(message)}]}}'.encode())
+            found.unset_limits.update(told["unset_limits"])
+            found.unoffered_agents.extend(told["unoffered_agents"])
+            found.unserved_queues.extend(told["unserved_queues"])
+            found.unmet.update((each["lane"], UnmetDemands(each["demands"], each["because"])) for each in told["unmet"])
+        return found
 
     # ---- what is said of runs
 
@@ -129,6 +139,13 @@ class HttpBackend:
 
     def signals(self, run_id: str) -> list[SignalMessage]:
         return [read_signal(each) for each in self._wire.get(f"/runs/{run_id}/signals")["signals"]]
+
+    def rq_titles(self, runs: Sequence[RunRecord]) -> dict[str, str]:
+        titles: dict[str, str] = {}
+        for at in range(0, len(runs), RUNS_PER_REQUEST):
+            ids = [run.id for run in runs[at : at + RUNS_PER_REQUEST]]
+            titles |= self._wire.post("/records/rq-titles", {"ids": ids})["titles"]
+        return titles
 
     def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
         return self.endings.wait_or_fail(run_id, timeout_ms)

@@ -15,7 +15,7 @@ from agentq.sdk.http_backend.errors import problem_error
 from agentq.sdk.http_backend.event_stream import GAP_EVENT, OPENING_EVENT, ResumableStream
 from agentq.sdk.http_backend.http_client import HttpClient
 
-RUNS_A_REQUEST = 500
+RUNS_PER_REQUEST = 500
 
 
 class HttpRunWatcher:
@@ -71,7 +71,7 @@ class HttpRunWatcher:
         found: dict[str, RunRecord | AgentqError | None] = {}
         left, more = list(run_ids), {} if given_to is None else {"given_to": given_to}
         while left:
-            asked, later = left[:RUNS_A_REQUEST], left[RUNS_A_REQUEST:]
+            asked, later = left[:RUNS_PER_REQUEST], left[RUNS_PER_REQUEST:]
             told = self._wire.post("/records/runs", {"ids": asked, "ended": ended, **more})
             found |= {run_id: RunRecord.from_hash(run_id, fields) for run_id, fields in told["runs"].items()}
             found |= dict.fromkeys(told["live"])

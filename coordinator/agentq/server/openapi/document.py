@@ -70,7 +70,8 @@ def build_document(
     for dialect in dialects:
         for (method, path), parameters in dialect.parameters.items():
             described["paths"][path][method.lower()]["parameters"] += parameters
-    _describe_submit_body(described["paths"]["/runs"]["post"])
+    for path in ("/runs", "/runs/check"):
+        _describe_submit_body(described["paths"][path]["post"])
     return described
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -11,12 +12,13 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.bounds import LIST_PER_CALL, RESPONSE_BYTES
-from agentq.coordinator.errors import Damaged, NotAllowed
+from agentq.coordinator.errors import Damaged, NotAllowed, NotFound
 from agentq.coordinator.id_lookup import IdLookup
 from agentq.coordinator.model.field_types import RunId
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES
 from agentq.coordinator.model.spec import parse_lane
+from agentq.coordinator.runs.rq_titles import read_rq_titles
 from agentq.coordinator.security.secret_fields import REDACTED, redact_spec
 from agentq.coordinator.security.secret_patterns import redact_secrets
 from agentq.coordinator.storage.socket_link import pairs_to_dict
@@ -48,6 +50,14 @@ class RunLookupRequest(requests.RequestModel):
     """Return only inputs that this run may have: none of a queue that the token which submitted it may not read."""
 
 
+class RqTitlesRequest(requests.RequestModel):
+    """The runs whose titles are wanted."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"ids": ["run_01k9zq3c5007m2x4c8r1tnq"]}})
+
+    ids: Annotated[tuple[RunId, ...], Field(min_length=1, max_length=IDS_MAX, strict=False, fail_fast=True)]
+
+
 @router.post("/runs", summary="Read several runs")
 async def look_up_runs(
     request: Request, body: RunLookupRequest, caller: Annotated[Principal, require_scope("read", by_queue=True)]
@@ -56,6 +66,15 @@ async def look_up_runs(
     that did not fit into the response."""
     service = get_service(request)
     return responses.json_response(await service.call_in_thread(_read_runs, service, caller, body))
+
+
+@router.post("/rq-titles", summary="What RQ calls its jobs that are runs")
+async def read_titles(
+    request: Request, body: RqTitlesRequest, caller: Annotated[Principal, require_scope("read", by_queue=True)]
+) -> Response:
+    """The descriptions that RQ has of these runs, by id; of a run that is no job of RQ, or is gone, there is none."""
+    service = get_service(request)
+    return responses.json_response({"titles": await service.call_in_thread(_read_titles, service, caller, body.ids)})
 
 
 @router.get("/find", summary="Find a run by a part of its id")
@@ -98,6 +117,17 @@ def _resolve_reference(service: ServerService, caller: Principal, run: str | Non
         raise Denied("This token is only for some queues, and a plan may use others; name the run by its id.")
     references = IdLookup(service.run_queries, caller.queues)
     return {"id": references.newest(live=live) if run is None else references.run(run)}
+
+
+def _read_titles(service: ServerService, caller: Principal, ids: tuple[str, ...]) -> dict[str, str]:
+    runs = []
+    for run_id in dict.fromkeys(ids):
+        with suppress(NotFound, Damaged):
+            run = service.run_queries.get(run_id)
+            caller.check_queue(run.spec.queue)
+            runs.append(run)
+    titles = read_rq_titles(service.store, runs)
+    return {run_id: redact_secrets(title, REDACTED) for run_id, title in titles.items()}
 
 
 def _read_runs(service: ServerService, caller: Principal, asked: RunLookupRequest) -> dict[str, Any]:

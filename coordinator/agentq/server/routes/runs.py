@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from agentq.coordinator import tracing
 from agentq.coordinator.bounds import LIST_PER_CALL
+from agentq.coordinator.explain.submission import check_submission
 from agentq.coordinator.model import ids
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
 from agentq.coordinator.runs.queries import RunFilter
@@ -78,6 +79,21 @@ async def submit_runs(
         request.state.made = [f"/runs/{each['id']}" for each in answer.body["runs"] if each["created"]]
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return responses.json_response(answer.body, answer.status, headers)
+
+
+@router.post("/check", summary="Check runs without submitting them")
+async def check_runs(
+    request: Request, caller: Annotated[Principal, require_scope("submit", by_queue=True)]
+) -> Response:
+    """What is strange about `{"runs": […]}`: limits that are not set, agents and demands that no worker offers. They
+    would be taken all the same, and wait."""
+    service, body = get_service(request), await request.body()
+    submitted = submission.parse_submit_body(body, submission.parse_json(body))
+    for spec in submitted.specs:
+        caller.check_queue(spec.queue)
+    found = await service.call_in_thread(check_submission, service.store, submitted.specs)
+    unmet = [{"lane": lane, **problem._asdict()} for lane, problem in found.unmet.items()]
+    return responses.json_response({**found._asdict(), "unmet": unmet})
 
 
 @router.get("", summary="List runs, newest first")

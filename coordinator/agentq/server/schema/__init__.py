@@ -19,6 +19,7 @@ SCHEDULE_PATH, QUEUE_PATH, LIMIT_PATH, WORKER_PATH = (
 
 RESPONSE_MODELS: dict[tuple[str, str], Any] = {
     ("POST", "/runs"): runs.SubmitResult | runs.SubmitManyResult,
+    ("POST", "/runs/check"): runs.SubmissionCheckView,
     ("GET", "/runs"): runs.RunViewPage,
     ("GET", RUN_PATH): runs.RunView,
     **{

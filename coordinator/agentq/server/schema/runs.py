@@ -51,6 +51,26 @@ class SubmitManyResult(ResponseModel):
     """Warnings about runs that were accepted."""
 
 
+class UnmetDemandsView(ResponseModel):
+    """What no registered worker offers to some of the runs."""
+
+    lane: Annotated[str, Field(examples=["default:5:gpu=a100"])]
+    """Their queue, priority and demands."""
+    demands: Annotated[list[str], Field(examples=[["gpu=a100"]])]
+    because: str
+
+
+class SubmissionCheckView(ResponseModel):
+    """What is strange about runs, though they would be taken."""
+
+    unset_limits: dict[str, str]
+    """A sentence for each limit that they name and that is not set."""
+    unoffered_agents: Annotated[list[str], Field(examples=[["claude"]])]
+    unmet: list[UnmetDemandsView]
+    unserved_queues: Annotated[list[str], Field(examples=[["builds"]])]
+    """Those of their queues that no worker is registered for."""
+
+
 class OutcomeView(ResponseModel):
     """The outcome of a run."""
 

@@ -1,9 +1,9 @@
-"""One try at an agent's run. Beside what every attempt does (`worker/attempt.py`), it
+"""Executes an agent's run. Beside what every attempt does (`worker/attempt.py`), it
 
-1. sets out, with an account whose gate is open, in the conversation where an earlier attempt or turn left it;
-2. reads along what the agent does, tells it, and counts what it spends;
-3. ends it when it hangs, has spent what it may, wants to sleep, or has said its last word and stays;
-4. judges by what the agent itself told, keeps its conversation, and does what the table of verdicts says.
+1. prepares: chooses an account whose gate is open, and the conversation of an earlier attempt or turn;
+2. reads the agent's output, logs its events, and counts its spending;
+3. ends it when it hangs, exceeds its budget, wants to sleep, or stays after its result;
+4. judges the result by what the agent reported, saves the conversation, and applies the table of verdicts.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from agentq.worker.reporting.report_sender import AttemptReport
 from agentq.worker.run_api.result_channel import ProgramResult, ResultChannel
 
 GATE_MS = 600_000
-"""How long an account stays shut that nobody is logged in with, or that does not say when its limit ends."""
+"""How long the gate of an account stays closed that is not logged in, or whose limit has no known end."""
 ANSWER_CHARACTERS = bounds.RESULT_BYTES // 8
-"""What of an agent's last word is the result of its run."""
+"""How much of an agent's answer becomes the run's result."""
 WAKE_PROMPT_CHARACTERS = bounds.PARKED_STATE_BYTES // 8
-"""What is kept of what an agent wants to be asked when it is woken."""
+"""How much of a sleeping agent's wake prompt is kept."""
 LATE_REASONS: dict[OutcomeClass, EndReason] = {
     OutcomeClass.STARTUP: "startup",
     OutcomeClass.LINGER: "linger",
@@ -59,7 +59,7 @@ LATE_REASONS: dict[OutcomeClass, EndReason] = {
 
 
 class AgentAttempt(RunAttempt):
-    """See above."""
+    """The attempt of an agent's run. Lives on the worker's event loop."""
 
     def __init__(self, claim: Claim, spec: RunSpec, context: AttemptContext, agents: AgentContext) -> None:
         super().__init__(claim, spec, context)
@@ -79,11 +79,11 @@ class AgentAttempt(RunAttempt):
         finally:
             self.context.agent_socket.revoke(self.claim)
 
-    # ---- what its workspace asks
+    # ---- called by the workspace
 
     @property
     def continues_earlier(self) -> bool:
-        """In the conversation in which an earlier attempt was."""
+        """Whether it continues the conversation of an earlier attempt."""
         later = self.claim.fence.partition("-")[0] != "1"
         return super().continues_earlier or (later and self._agents.profiles.get(self.spec.agent or "").resumes)
 
@@ -99,7 +99,7 @@ class AgentAttempt(RunAttempt):
         put_off = self._verdict is not None and self._verdict.consequence.run in ("park", "back off", "defer")
         return put_off or super().continues_later
 
-    # ---- setting out
+    # ---- preparing
 
     async def _build_launch(self, channel: ResultChannel, resumption: Resumption | None) -> ProcessLaunch:
         preparation = AgentPreparation(self.claim, self.spec, self._agents, self.context.environment, self.ask_server)
@@ -134,7 +134,7 @@ class AgentAttempt(RunAttempt):
         return replace(launch, env={**launch.env, **socket_variables})
 
     async def _try_ask(self, ask: Callable[[], Answer]) -> Answer | None:
-        """Ask the server until it answers; once only, if the attempt is to end. None if it did not answer."""
+        """Ask the server until it answers; once only, if the attempt is ending. None if it did not answer."""
         if self._stop is None:
             return await self.ask_until_stopped(ask)
         if self._stop is not AttemptStop.FENCED:
@@ -159,7 +159,7 @@ class AgentAttempt(RunAttempt):
     # ---- watching
 
     def _on_events(self, events: list[AgentEvent]) -> None:
-        """The agent has done something."""
+        """The agent has reported something."""
         facts = self._prepared_agent.reader.facts
         self._conversation.on_events(facts)
         if any(isinstance(event, SpendingEvent) for event in events):
@@ -204,7 +204,7 @@ class AgentAttempt(RunAttempt):
         if self._stop is AttemptStop.RELEASED and self._interrupted and prepared.reader.facts.concluded:
             late = OutcomeClass.LINGER
         if self._stop is None or late is OutcomeClass.LINGER:
-            # Its word stands. Whatever stops it from now on, or did so while it stayed for nothing, came too late.
+            # Its result stands: a stop from now on, or while it lingered, came too late.
             self._interrupted = False
         verdict = self._over_budget if late is OutcomeClass.BUDGET else None
         verdict = verdict or judge_end(prepared.reader.facts, await self._describe_end(late, exit_, result))
@@ -223,11 +223,11 @@ class AgentAttempt(RunAttempt):
         return self._verdict_outcome(verdict, fields)
 
     def _structured_answer(self, output: OutputPipes) -> JsonValue:
-        """What it answered as JSON, if that is fit to be a result."""
+        """Its answer as JSON, if that is valid as a result."""
         try:
             return Outcome(result=self._redact(self._prepared_agent.reader.facts.structured)).result
         except (ValidationError, RecursionError):
-            output.note("its answer cannot be kept as JSON: it is too large, too deep, or no JSON")
+            output.note("its answer cannot be the result: it is too large, too deep, or no JSON")
             return None
 
     async def _describe_end(self, late: OutcomeClass | None, exit_: ProcessExit, result: ProgramResult) -> AgentEnd:
@@ -241,7 +241,7 @@ class AgentAttempt(RunAttempt):
         return AgentEnd(exit_.code, exit_.signal, why, changed, declared, wall_ms())
 
     async def _close_gate(self, verdict: Verdict) -> None:
-        """What the verdict means to the account, and when the run may go on for that."""
+        """Close the account's gate if the verdict says so, and decide when the run may continue."""
         prepared, accounts = self._prepared_agent, self._agents.availability
         if not verdict.consequence.gate or has_own_billing(prepared.profile, prepared.account, self.spec.env):
             return
@@ -259,12 +259,12 @@ class AgentAttempt(RunAttempt):
                 accounts.opens_at_ms(prepared.agent, names),
             )
             if other is not None:
-                # It goes back at once, and not to its end: somebody else pays.
+                # Hand it back at once: another account pays.
                 self._interrupted = True
                 self.stop(AttemptStop.RELEASED, f"{verdict.error}; it goes on with the account {other}")
 
     def _verdict_outcome(self, verdict: Verdict, fields: dict[str, Any], class_: OutcomeClass | None = None) -> Outcome:
-        """The outcome that a verdict is."""
+        """The outcome of a verdict."""
         error = verdict.error[: bounds.ERROR_CHARACTERS] or None
         details = {"class": class_ or verdict.consequence.class_, "error": error, **fields}
         if verdict.kind is VerdictKind.LIMITED and self.turn.on_limit == "fail":
@@ -306,7 +306,7 @@ class AgentAttempt(RunAttempt):
 
 
 def _declares_no_changes(result: JsonValue) -> bool:
-    """Whether it says that nothing has to be changed."""
+    """Whether the result declares that nothing has to be changed."""
     return isinstance(result, dict) and NO_CHANGES in result
 
 

@@ -1,4 +1,4 @@
-"""What agents' attempts need of their worker, beside what all attempts do."""
+"""What agents' attempts need of their worker, beside what all attempts need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentq.worker.agents.profiles.registry import ProfileRegistry
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """See above."""
+    """The agents of this host, and how to ask the server about them."""
 
     profiles: ProfileRegistry
     conversations: AgentConversations
@@ -25,7 +25,7 @@ class AgentContext:
 
     @classmethod
     def detect(cls, queue: RunVerbs, on_change: Callable[[], None]) -> Self:
-        """Those of this host; `on_change` is called when the worker can take runs of others than before."""
+        """The agents of this host; `on_change` is called when the set of available agents changes."""
         profiles = ProfileRegistry.load()
         availability = AgentAvailability(Limits(queue.store), profiles, InstalledAgents.detect(profiles), on_change)
         return cls(profiles, AgentConversations(queue.store), availability, queue)

@@ -1,8 +1,8 @@
-"""Keeping a conversation, so that the same run's next attempt, or the session's next turn, can go on with it.
+"""Saves a conversation, so that the run's next attempt or the session's next turn can continue it.
 
-1. As soon as the agent's own id of it is known, it is noted with the run and its session, and on which host it is.
-2. Its transcript, where the agent has one that can travel, is carried to the server now and then and at the end, so
-   that even the death of the machine costs no more than the last moments.
+1. As soon as the agent's own id of it is known, it is recorded with the run, its session and the host.
+2. Its transcript, if the agent has one that can move, is uploaded at intervals and at the end, so that even the loss of
+   the machine costs only the last moments.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from agentq.worker.agents.reader import AgentFacts
 from agentq.worker.agents.verdicts import Verdict
 
 UPLOAD_INTERVAL_MS = 15_000
-"""How often a transcript is carried while the agent works, at the most."""
+"""The shortest interval between uploads of a transcript."""
 UPLOAD_BYTES_PER_S = 256 << 10
-"""How much of transcripts an agent has carried while it works, at the most: long ones are carried less often."""
+"""The average upload rate limit: long transcripts are uploaded less often."""
 FIRST_UPLOAD_MS = 2_000
-"""How long the agent has worked before it is worth while for the first time."""
+"""How long the agent works before the first upload."""
 SendReliably = Callable[[Callable[[], bool]], Awaitable[bool | None]]
-"""Say something to the server until it answers; None if it could not be said."""
+"""Calls the server until it answers; None if it could not be reached."""
 
 
 class ConversationUpload:
-    """Of one attempt. Lives on the worker's event loop."""
+    """Saves the conversation of one attempt. Lives on the worker's event loop."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class ConversationUpload:
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """An id that we made is known before the agent is."""
+        """Record an id that agentq made, before the agent starts."""
         if self._prepared.own_session is not None:
             await self._bind(self._prepared.own_session, None)
 
     def on_events(self, facts: AgentFacts) -> None:
-        """The agent has done something; what is to be kept of it is kept beside."""
+        """The agent has reported something: save what is due, in the background."""
         if self._task is not None and not self._task.done():
             return
         unknown = facts.session is not None and self._bound != (facts.session, facts.model, self._movable)
@@ -65,7 +65,7 @@ class ConversationUpload:
             self._task = asyncio.ensure_future(self._save(facts, upload=due))
 
     async def end(self, verdict: Verdict) -> None:
-        """The process is gone: keep what there is now, or let it be forgotten where it is of no more use."""
+        """The process has ended: save the conversation, or unbind it where it is of no more use."""
         if self._task is not None:
             await self._task
         begin_anew = verdict.consequence.conversation == "begins anew"
@@ -84,9 +84,9 @@ class ConversationUpload:
                 await self._upload(session)
                 await self._bind(session, facts.model)
         except AgentqError as error:
-            # The work is worth more than the way back to it; and what was refused is not said with every word again.
+            # The work matters more than the conversation. Do not repeat a refused call with every event.
             self._bound = (session, facts.model, self._movable)
-            self._note(f"the conversation {session} could not be kept: {error}")
+            self._note(f"the conversation {session} could not be saved: {error}")
 
     async def _upload(self, session: str) -> None:
         packed = await asyncio.to_thread(self._prepared.pack_transcript, session)
@@ -104,7 +104,7 @@ class ConversationUpload:
         try:
             await self._send(carry)
         except Invalid:
-            # It cannot travel: from now on the conversation stays on this machine.
+            # It cannot move: from now on the conversation stays on this machine.
             self._movable = False
 
     async def _bind(self, session: str | None, model: str | None) -> None:

@@ -1,8 +1,8 @@
-"""Reading along what an agent writes, and telling what it does. Its tasks:
+"""Reads an agent's output and logs its events. Its tasks:
 
-1. Split both streams into lines, whatever their size, and feed them to the reader; keep nothing longer than it must.
-2. Tell every doing in the run's log, one line of JSON each, at a rate that a log is meant for.
-3. Say when something has changed that the attempt's limits depend on.
+1. Split both streams into lines of any size, and feed them to the reader; keep nothing longer than necessary.
+2. Log every event as one line of JSON, at a bounded rate.
+3. Notify when something changed that the attempt's limits depend on.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from agentq.coordinator.runs.logs import LogChunk, LogStream
 from agentq.worker.agents.reader import AgentReader
 
 LINE_BYTES = 16 << 20
-"""A longer line is passed over; the worker's file has it."""
+"""A longer line is skipped; the worker's file has it."""
 BURST_CHARACTERS = LOG_BYTES // 4
 RATE_CHARACTERS_PER_S = 32 << 10
 
 
 class LineSplitter:
-    """Whole lines out of pieces of any size."""
+    """Joins pieces of any size to lines."""
 
     def __init__(self) -> None:
         self._line_so_far = bytearray()
@@ -40,7 +40,7 @@ class LineSplitter:
         return lines
 
     def last(self) -> list[str]:
-        """What was written after the last end of a line."""
+        """The text after the last line end."""
         return self._line() if self._line_so_far or self._skips_line else []
 
     def _add(self, piece: bytes) -> None:
@@ -60,14 +60,14 @@ class LineSplitter:
 
 
 class AgentOutputReader:
-    """One attempt's. Lives on the worker's event loop."""
+    """Reads the output of one attempt. Lives on the worker's event loop."""
 
     def __init__(
         self, reader: AgentReader, send: Callable[[list[LogChunk]], None], on_events: Callable[[list[AgentEvent]], None]
     ) -> None:
         self.reader = reader
         self.last_output_ms: int | None = None
-        """When it last said anything on stdout."""
+        """When it last wrote to stdout."""
         self._send = send
         self._on_events = on_events
         self._lines: dict[LogStream, LineSplitter] = {"out": LineSplitter(), "err": LineSplitter()}
@@ -76,11 +76,11 @@ class AgentOutputReader:
         self._left_out = 0
 
     def tap(self, stream: LogStream, piece: bytes) -> None:
-        """Something was written."""
+        """Read a piece of output."""
         self._read(stream, self._lines[stream].split(piece))
 
     def finish(self) -> None:
-        """Nothing more will be."""
+        """The output has ended."""
         for stream, lines in self._lines.items():
             self._read(stream, lines.last())
         self.reader.finish()
@@ -103,7 +103,7 @@ class AgentOutputReader:
         chunks = []
         for event in events:
             if isinstance(event, SpendingEvent):
-                # It changes with every word, and counts when something has been done with it.
+                # It changes with every message; log only the newest, before the result.
                 self._unsent_spending = event
                 continue
             if isinstance(event, ResultEvent) and self._unsent_spending is not None:

@@ -1,6 +1,6 @@
-"""Setting out: all that is decided before an agent's process begins.
+"""Prepares an agent's attempt: everything decided before its process starts.
 
-Who is billed, whether and where a conversation goes on, what is asked, what may be spent, and what the folder was like.
+Account, conversation, prompt, budget, and a fingerprint of the folder.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from agentq.worker.run_api.result_channel import ResultChannel
 
 
 class AskServer(Protocol):
-    """Ask the server until it answers; raises `Undone` if nobody wants to know any more."""
+    """Asks the server until it answers; raises `NotStarted` if the attempt is stopped."""
 
     def __call__(self, ask: Callable[[], Answer], /) -> Awaitable[Answer]: ...
 
 
 class AccountsAtLimit(Exception):
-    """All accounts that will do are at their limits until a time."""
+    """All usable accounts are at their limits until a time."""
 
     def __init__(self, sentence: str, until_ms: int) -> None:
         super().__init__(sentence)
@@ -55,7 +55,7 @@ class AccountsAtLimit(Exception):
 
 @dataclass(slots=True)
 class PreparedAgent:
-    """What was decided."""
+    """The decisions for one attempt."""
 
     agent: str
     profile: Profile
@@ -63,29 +63,29 @@ class PreparedAgent:
     conversation: AgentConversation
     mode: ConversationMode
     session: str | None
-    """The agent's id of the conversation, where it is known before the agent tells."""
+    """The agent's id of the conversation, where known before the agent reports it."""
     question: str
     reader: AgentReader
     budget: BudgetLimits
     model: str | None
-    """The one that is asked for, if any is."""
+    """The requested model, if any."""
     cwd: Path
     env: Mapping[str, str]
-    """Of the agent, as far as it decides where its conversations are."""
+    """The agent's variables, as far as they decide where its conversations are."""
     fingerprint: Fingerprint | None
-    """What the folder was like before the first attempt; None where nobody asked, or nobody knows."""
+    """The folder before the first attempt; None if not requested or unknown."""
     notes: list[str] = field(default_factory=list)
-    """What the log should say."""
+    """Sentences for the log."""
 
     @property
     def own_session(self) -> str | None:
-        """The same, unless it is to become one of its own, which has no id before the agent tells it."""
+        """The session, unless this turn forks it: the new one has no id before the agent reports it."""
         return None if self.mode == "fork" else self.session
 
     async def build_launch(
         self, claim: Claim, spec: RunSpec, environment: RunEnvironment, channel: ResultChannel
     ) -> ProcessLaunch:
-        """What is to be started; the files of its prompts are written where the agent wants them."""
+        """The process to start; writes the files of its prompts."""
         file, system_file = channel.folder / "prompt", channel.folder / "system-prompt"
         agent_launch = AgentLaunch(
             agent=self.agent,
@@ -111,22 +111,22 @@ class PreparedAgent:
         )
 
     async def has_changed(self) -> bool | None:
-        """Whether its folder is other than before the first attempt."""
+        """Whether its folder differs from before the first attempt."""
         now = await Fingerprint.of(self.cwd)
         return None if self.fingerprint is None or now is None else now != self.fingerprint
 
     @property
     def counts_money(self) -> bool:
-        """Whether it will be known what it costs: the agent tells, or its model has a price."""
+        """Whether its cost will be known: the agent reports it, or its model has a price."""
         return self.profile.tells_cost or find_price(_read_prices(self.profile), self.model) is not None
 
     def pack_transcript(self, session: str) -> bytes | None:
-        """The transcript, as it stands; None where there is none that can travel."""
+        """The transcript as it is now; None if there is none that can move."""
         return pack_transcript(self.profile, self.env, session)
 
 
 class AgentPreparation:
-    """Decides it, for one attempt."""
+    """Decides for one attempt."""
 
     def __init__(
         self, claim: Claim, spec: RunSpec, agents: AgentContext, environment: RunEnvironment, ask: AskServer
@@ -142,10 +142,10 @@ class AgentPreparation:
         self._notes: list[str] = []
         self._is_first = claim.fence.partition("-")[0] == "1"
         self.repair_prompt: str | None = None
-        """What is asked of an agent that goes on, in place of its prompt: something is to be mended."""
+        """The prompt in place of its own, for an agent that has to repair its work."""
 
     async def prepare(self, resumption: Resumption | None, fingerprint_path: Path) -> PreparedAgent:
-        """Raises `Undone` where the run ends by that, and `Shut` where it has to wait."""
+        """Raises `NotStarted` if the run ends here, and `AccountsAtLimit` if it has to wait."""
         conversation = await self._ask(lambda: self._agents.conversations.open(self.claim))
         cwd = Path(self.spec.cwd or conversation.cwd or Path.home())
         refused = find_refusal(self.agent, self.profile, self.turn, cwd)
@@ -201,7 +201,7 @@ class AgentPreparation:
     async def _restore_session(
         self, conversation: AgentConversation, account: str, env: Mapping[str, str]
     ) -> str | None:
-        """The agent's id of the conversation that is to go on, once its transcript is here; None where it begins."""
+        """The agent's id of the conversation to continue, with its transcript restored; None for a new one."""
         session = conversation.agent_session
         if not session or not self.profile.resumes:
             return None
@@ -231,7 +231,7 @@ class AgentPreparation:
         return BudgetLimits(*allowances, tells_cost=self.profile.tells_cost)
 
     async def _take_fingerprint(self, cwd: Path, path: Path) -> Fingerprint | None:
-        """What the folder was like before the first attempt, which notes it for the others on this machine."""
+        """The folder before the first attempt, which saves it for later attempts on this machine."""
         if self.turn.expects != "changes":
             return None
         if not self._is_first:
@@ -247,7 +247,7 @@ class AgentPreparation:
 
 
 def check_preparation(ask: Callable[[], Answer]) -> Answer:
-    """What can be said of it here and now; a run that cannot be set out like that ends."""
+    """Call; the run ends as rejected if what was asked is invalid."""
     try:
         return ask()
     except (Invalid, NotFound) as refused:

@@ -1,4 +1,4 @@
-"""What an agent is asked: the prompt of its run, or words that let it go on where it was."""
+"""Builds an agent's prompt: that of its run, or one to continue with."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.wait import Resumption, SignalMessage
 
 WAKE_PROMPT = "wake_prompt"
-"""In what a sleeping agent's run has saved: what the agent wants to be asked when it is woken."""
+"""The field of a sleeping run's state with the prompt to wake the agent with."""
 HINT_SIGNAL = "hint"
-"""The name of the signals that are meant for whoever works on the run next."""
+"""The name of signals that are hints for the next attempt."""
 HINT_CHARACTERS = 8_000
-"""Of all of them; the newest count."""
+"""Length limit of all hints; the newest count."""
 NO_CHANGES = "no_changes"
-"""In the result of a run: the agent declares that nothing has to be changed, and why."""
+"""The field of a result by which the agent declares, with a reason, that nothing has to be changed."""
 
 _INTERRUPTED_PROMPT = (
     "You were interrupted before you had finished. What you had done is still there: look before you do anything "
@@ -29,8 +29,8 @@ _NO_CHANGES_PROMPT = (
 def build_prompt(
     spec: RunSpec, resumption: Resumption | None, *, interrupted: bool, repair_prompt: str | None = None
 ) -> str:
-    """What to ask. `interrupted`: the conversation goes on in which an earlier attempt had asked. `instead`: the work
-    was done, and that is what is left to do.
+    """The prompt. `interrupted`: the conversation continues one in which an earlier attempt had asked. `repair_prompt`:
+    the work was done, and this is left to do.
     """
     prompt = spec.prompt or ""
     if repair_prompt is not None:
@@ -49,7 +49,7 @@ def build_prompt(
 
 
 def format_hints(mail: Sequence[SignalMessage]) -> str:
-    """What people have left for the attempt, to be told after what it is asked."""
+    """Hints that people left for the attempt, appended to the prompt."""
     told = "\n".join(f"- {hint.data}" for hint in mail if hint.name == HINT_SIGNAL and isinstance(hint.data, str))
     if not told:
         return ""

@@ -1,8 +1,8 @@
-"""What every reader of an agent's output is, and what it has understood by the end.
+"""The protocol of readers of an agent's output, and the facts that a reader gathers.
 
-A reader is fed whole lines of stdout, in order, and says what the agent does in our words (`doings`). By the end it has
-gathered `Facts`. `judged` (see `verdicts`) makes a verdict of facts and of how the process ended. A reader does no
-input or output, reads no clock, and never raises: what it does not understand is an `Other`, or nothing.
+A reader is fed complete lines of stdout, in order, and yields agentq's events. At the end it has gathered `AgentFacts`.
+`judge_end` (see `verdict_rules`) turns the facts and the exit of the process into a verdict. A reader does no input or
+output, reads no clock, and never raises: what it does not understand becomes an unknown event, or nothing.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ class AgentFacts:
     """The agent's own id of the conversation."""
     model: str | None = None
     has_output: bool = False
-    """It has said anything at all that we understand: it is up."""
+    """Whether it has written anything understandable: it is up."""
     concluded: bool = False
-    """It has said its last word, unless something follows."""
+    """Whether it has reported its result, unless something follows."""
     ok: bool | None = None
-    """Whether that last word was a good one."""
+    """Whether that result is a success."""
     text: str = ""
-    """What it answered."""
+    """Its answer."""
     structured: JsonValue = None
     kind: VerdictKind | None = None
-    """What its own flags and error codes make of it; None where they say nothing."""
+    """What its flags and error codes mean; None where they say nothing."""
     exits: Mapping[int, VerdictKind] = field(default_factory=dict)
-    """What exit codes of this agent mean by themselves, when it has not said its last word."""
+    """What exit codes of this agent mean without a result."""
     error: str = ""
     refused: bool = False
-    """Its service refuses its requests and it goes on asking; to end it loses nothing."""
+    """Its service refuses its requests and it keeps retrying; ending it loses nothing."""
     reset_at_ms: int | None = None
-    """When the limit that it met ends, where it says so."""
+    """When its limit ends, if reported."""
     denials: list[str] = field(default_factory=list)
-    """Tools that it was not allowed."""
+    """Tools that it was denied."""
     sleep: SleepRequestEvent | None = None
-    """It has asked to be woken, and what for; durable waiting is ours."""
+    """Its request to sleep and be woken, which agentq turns into a durable wait."""
     spent: SpendingEvent = field(default_factory=SpendingEvent)
-    """Of this attempt alone: what was there before (`Before`) is taken off."""
+    """The spending of this attempt alone, without the conversation's before it."""
     totals: Mapping[str, float] = field(default_factory=dict)
-    """The agent's own running totals of the conversation, as they stand now; the `Before` of the next attempt."""
+    """The agent's running totals of the conversation; the next attempt subtracts them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorConversation:
-    """What a reader has to know of the conversation before this attempt."""
+    """What a reader needs to know of the conversation before this attempt."""
 
     totals: Mapping[str, float] = field(default_factory=dict)
-    """The agent's running totals when it was last read; nothing in a new conversation."""
+    """The agent's running totals when last read; empty for a new conversation."""
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Dollars for a million tokens, by model: `input`, `cached` and `output`."""
+    """Dollars per million tokens, by model: `input`, `cached` and `output`."""
     model: str | None = None
-    """The model that was asked for, where the agent does not say which it uses."""
+    """The requested model, for agents that do not report theirs."""
 
 
 class AgentReader(Protocol):
-    """One attempt's reader."""
+    """Reads the output of one attempt."""
 
     facts: AgentFacts
 
     def read(self, line: str) -> Iterable[AgentEvent]:
-        """One line of stdout, without its end."""
+        """Read one line of stdout, without its end."""
 
     def read_error(self, line: str) -> Iterable[AgentEvent]:
-        """One line of stderr, for agents that tell errors there."""
+        """Read one line of stderr, for agents that report errors there."""
 
     def finish(self) -> None:
-        """There are no more lines: whatever can only be told from the whole is now in the facts."""
+        """The output has ended: complete the facts."""

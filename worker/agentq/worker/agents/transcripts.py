@@ -1,8 +1,7 @@
-"""Where an agent keeps a conversation, and how it travels to another host: as one file, packed with its place.
+"""Where an agent stores a conversation, and how it moves to another host: as one file, packed with its path.
 
-A place is what a profile's `transcript` says: a glob, of which the part before the first star is fixed, and may well
-lead through links that somebody has made of their home. Below that part nothing is followed: neither when a file is
-packed nor when it is put down, whatever a run has left there.
+The path is a profile's `transcript`: a glob whose part before the first star is fixed, and may lead through links in
+the home. Below that part no link is followed, neither on packing nor on restoring, whatever a run has left there.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from agentq.worker.agents.profiles.profile import Profile
 
 PACKAGE_VERSION = 1
 PACKAGE_BYTES_MAX = 64 << 20
-"""A longer conversation stays where it is."""
+"""A larger conversation stays on its host."""
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,199}")
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPath:
-    """Where the conversation of a session lies, for an agent with these variables."""
+    """The path of a session's conversation, for an agent with these variables."""
 
     fixed: Path
     parts: tuple[str, ...]
@@ -40,7 +39,7 @@ class TranscriptPath:
 
     @classmethod
     def of(cls, profile: Profile, variables: Mapping[str, str], session: str) -> TranscriptPath | None:
-        """None for an agent whose conversations stay where they are, or for what is no session's name."""
+        """None for an agent whose conversations do not move, or for an invalid session id."""
         if profile.transcript is None or not _SESSION_ID.fullmatch(session):
             return None
         parts = profile.transcript.split("/")
@@ -49,7 +48,7 @@ class TranscriptPath:
         return cls(Path(templates.fill_text("/".join(parts[:first]), variables)), rest)
 
     def files(self) -> list[Path]:
-        """Those that there are, the newest first: an agent that went on elsewhere has begun another file."""
+        """The existing files, the newest first: an agent that continued elsewhere has begun another file."""
         found = []
         for text in glob(str(Path(escape(str(self.fixed)), *self.parts)), include_hidden=True):
             with suppress(OSError):
@@ -57,7 +56,7 @@ class TranscriptPath:
         return [path for _, path in sorted(found, reverse=True)]
 
     def contains(self, parts: tuple[str, ...]) -> bool:
-        """Whether a file that is called so, from `fixed` on, is of this session."""
+        """Whether a file with this path, below `fixed`, is of this session."""
         return len(parts) == len(self.parts) and all(
             name not in ("", ".", "..") and "/" not in name and "\0" not in name and re.match(translate(pattern), name)
             for name, pattern in zip(parts, self.parts, strict=True)
@@ -71,7 +70,7 @@ def find_transcripts(profile: Profile, variables: Mapping[str, str], session: st
 
 
 def pack_transcript(profile: Profile, variables: Mapping[str, str], session: str) -> bytes | None:
-    """The newest file of a conversation with its place, in bytes; None if there is none, or none that can travel."""
+    """The newest file of a conversation, packed with its path; None if there is none, or it is too large."""
     place = TranscriptPath.of(profile, variables, session)
     if place is None:
         return None
@@ -91,12 +90,12 @@ def pack_transcript(profile: Profile, variables: Mapping[str, str], session: str
 
 
 def _drop_partial_line(name: str, content: bytes) -> bytes:
-    """Without the line that the agent is just writing."""
+    """The content without a line that the agent is just writing."""
     return content[: content.rfind(b"\n") + 1] if name.endswith(".jsonl") else content
 
 
 def restore_transcript(profile: Profile, variables: Mapping[str, str], session: str, body: bytes) -> Path:
-    """Put a packed conversation where the agent looks for it, in the place of an older one; or say why it cannot be."""
+    """Write a packed conversation to where the agent looks for it, replacing an older one; raises `Invalid`."""
     place = TranscriptPath.of(profile, variables, session)
     if place is None:
         raise Invalid("The conversation cannot be put here: its agent keeps none that travels.")
@@ -127,7 +126,7 @@ def _unpack_package(body: bytes) -> tuple[tuple[str, ...], bytes]:
 
 @contextmanager
 def _open_folder(fixed: Path, names: tuple[str, ...], *, make: bool) -> Iterator[int]:
-    """The folder below a fixed one, reached step by step, through no link."""
+    """Open a folder below a fixed one, step by step, without following links."""
     folder = os.open(fixed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in names:
@@ -143,7 +142,7 @@ def _open_folder(fixed: Path, names: tuple[str, ...], *, make: bool) -> Iterator
 
 
 def _write_atomically(folder: int, name: str, content: bytes) -> None:
-    """All of it or nothing, in the place of what has this name."""
+    """Write a file completely or not at all, replacing what has its name."""
     draft = f".{new_nonce()}.agentq"
     number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:

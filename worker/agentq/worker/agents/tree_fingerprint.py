@@ -1,9 +1,9 @@
-"""Whether an agent has changed anything in its folder: a fingerprint of a git working tree, taken before and after.
+"""Fingerprints a git working tree, to tell whether an agent has changed anything in its folder.
 
-What counts is what one would lose with the folder: the commit, files that differ from it, and files that are new;
-ignored files do not count. The repository may be hostile: what its configuration would run (hooks, monitors, filters,
-remote helpers) is switched off, a working tree that it puts elsewhere is not believed, and links are not followed. Git
-writes nothing, takes no locks, and has a time limit.
+What counts is what would be lost with the folder: the commit, files that differ from it, and new files; ignored files
+do not count. The repository may be hostile: programs that its configuration would run (hooks, monitors, filters, remote
+helpers) are switched off, a working tree configured elsewhere is not trusted, and links are not followed. Git writes
+nothing, takes no locks, and has a time limit.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from agentq.coordinator.security.git_directory import OwnGitDirectories, build_v
 from agentq.worker.workspace.git.git_command import Git
 
 TIMEOUT_S = 60.0
-"""For one look at a repository."""
+"""Time limit of one fingerprint."""
 ENTRIES_MAX = 20_000
-"""Changes that are kept each by its path; more are kept as a sum."""
+"""Changes kept by path; more are kept as a hash."""
 HASHED_BYTES_MAX = 16 << 20
-"""A file that is larger than this, and differs from its commit, is known by its size and time."""
+"""A larger file that differs from its commit is identified by size and time."""
 CONFIG_ENV_VERSION = (2, 31)
-"""The first git that takes settings by variables, with which all this is switched off."""
+"""The first git with settings in variables, by which programs are switched off."""
 _NESTED_MAX = 64
 _SAFE_CONFIG = {
     "core.hooksPath": "/dev/null",
@@ -53,23 +53,23 @@ _GIT_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A working tree at one moment. Equal ones are of the same files."""
+    """A working tree at one moment. Equal fingerprints mean equal files."""
 
     top: Path
     head: str
     """The commit; `(initial)` before the first."""
     entries: Mapping[str, str] = field(default_factory=dict)
-    """What differs from the commit, by path: what it looks like."""
+    """Paths that differ from the commit, with their state."""
     more: str = ""
-    """Of what is beyond `ENTRIES`."""
+    """The hash of changes beyond `ENTRIES_MAX`."""
 
     @classmethod
     async def of(cls, folder: Path, timeout_s: float = TIMEOUT_S) -> Fingerprint | None:
-        """None outside of git, and where git cannot tell."""
+        """The fingerprint of a folder; None outside of git, or where git fails."""
         return await asyncio.to_thread(_take_fingerprint, folder, timeout_s)
 
     async def changed_since(self, before: Fingerprint, timeout_s: float = TIMEOUT_S) -> list[str]:
-        """The paths that are not as they were, in order: at most `ENTRIES`."""
+        """The changed paths, in order: at most `ENTRIES_MAX`."""
         names = self.entries.keys() | before.entries.keys()
         changed = {name for name in names if self.entries.get(name) != before.entries.get(name)}
         if self.head != before.head:
@@ -77,14 +77,14 @@ class Fingerprint:
         return sorted(changed)[:ENTRIES_MAX]
 
     def write(self, path: Path) -> None:
-        """Note it for a later attempt on this machine."""
+        """Save it for a later attempt on this machine."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         noted = {"top": str(self.top), "head": self.head, "entries": dict(self.entries), "more": self.more}
         path.write_text(json.dumps(noted), encoding="ascii")
 
     @classmethod
     def read(cls, path: Path) -> Fingerprint | None:
-        """What was noted; None where nothing was, or where it cannot be read."""
+        """The saved one; None if there is none, or it is unreadable."""
         try:
             noted = json.loads(path.read_text(encoding="ascii"))
             entries = {str(name): str(looks) for name, looks in noted["entries"].items()}
@@ -104,7 +104,7 @@ def _take_fingerprint(folder: Path, timeout_s: float) -> Fingerprint | None:
 
 
 def _find_top(folder: Path) -> Path | None:
-    """The working tree that a folder is in: git itself would believe a repository that says another."""
+    """The working tree that contains a folder; git itself would trust a repository that says another."""
     folder = folder.resolve(strict=True)
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
@@ -126,7 +126,7 @@ def _fingerprint_tree(top: Path, timeout_s: float, nested: int) -> Fingerprint:
 
 
 def _parse_status(status: bytes) -> tuple[str, dict[bytes, str]]:
-    """The commit, and each path with what git has to say of it."""
+    """The commit, and git's status of each path."""
     head, told = "", {}
     for line in status.split(b"\0"):
         if line.startswith(b"# branch.oid "):
@@ -144,7 +144,7 @@ def _parse_status(status: bytes) -> tuple[str, dict[bytes, str]]:
 
 
 def _describe_path(path: Path, timeout_s: float, nested: int) -> str:
-    """What stands there, of which nothing is followed or run. A repository within is looked at like this one."""
+    """The state of a path, without following or running anything. A nested repository is fingerprinted too."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -191,7 +191,7 @@ def _diff_commits(top: Path, old: str, new: str, timeout_s: float) -> list[str]:
 
 
 class _SafeGit:
-    """Git, on one working tree, with all that the repository could make it run switched off."""
+    """Git on one working tree, with everything that the repository could make it run switched off."""
 
     def __init__(self, top: Path, timeout_s: float) -> None:
         self._top = top
@@ -204,7 +204,7 @@ class _SafeGit:
         self._settings |= {f"filter.{name}.{key}": to for name in self._filters() for key, to in _NO_FILTER.items()}
 
     def __call__(self, *words: str, missing: bool = False) -> bytes:
-        """What it prints; with `missing`, nothing is an answer too."""
+        """Its output; with `missing`, a failure is an empty output."""
         done = subprocess.run(
             ["git", f"--git-dir={self._place.own}", f"--work-tree={self._top}", *words],
             cwd=self._top,
@@ -218,7 +218,7 @@ class _SafeGit:
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
-        """Settings go by variables: a name with `=` in it would split an argument where it likes."""
+        """Pass settings by variables: a name with `=` in it would split an argument anywhere."""
         own = {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/"), **_GIT_ENVIRONMENT}
         own |= build_variables(self._place, _own_directories.directory(self._place))
         own["GIT_CONFIG_COUNT"] = str(len(self._settings))
@@ -227,7 +227,7 @@ class _SafeGit:
         return own
 
     def _filters(self) -> set[str]:
-        """Programs that git would run on the content of files, by their names."""
+        """Names of programs that git would run on the content of files."""
         listed = self("config", "-z", "--name-only", "--get-regexp", r"^filter\.", missing=True)
         keys = os.fsdecode(listed).split("\0")
         return {key.removeprefix("filter.").rpartition(".")[0] for key in keys if key.count(".") >= 2}

@@ -1,7 +1,7 @@
-"""The one place where what an agent told (`Facts`) and how its process ended (`End`) become a verdict.
+"""Turns what an agent reported (`AgentFacts`) and how its process ended (`AgentEnd`) into a verdict.
 
-No one of them is true alone: a program may report an error and exit with 0, be killed after its last word, or exit with
-1 and have said why.
+Neither is reliable alone: a program may report an error and exit with 0, be killed after its result, or exit with 1
+after explaining it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from agentq.worker.agents.verdicts import CONSEQUENCES, Verdict, VerdictKind
 EndReason = Literal["startup", "silence", "timeout", "linger", "budget", "no_price", "refused", "sleep", "cancelled"]
 
 RESET_MS_MAX = 40 * 86_400_000
-"""No limit lasts longer than a month; a reset beyond that was misread, or is a mistake of the service's."""
+"""No limit lasts longer than a month; a later reset was misread, or is the service's mistake."""
 _MINUTE_MS = 60_000
-"""Words name the minute in which a limit ends, and it may be in the last second of it."""
+"""A text names the minute in which a limit ends, and it may end in its last second."""
 
 _Kind = VerdictKind
 _GOOD_KINDS = (_Kind.OK, _Kind.OK_WITH_DENIALS, _Kind.LINGERED, _Kind.SLEEPS)
@@ -35,7 +35,7 @@ _KIND_OF_REASON: dict[str, VerdictKind] = {
     "cancelled": _Kind.INTERRUPTED,
 }
 _REASONS_AGENT_EXPLAINS = ("startup", "silence", "timeout", "linger", "refused")
-"""Ends of which the agent may have told the reason before: it was refused, and went on asking."""
+"""Ends whose reason the agent may have reported before: it was refused, and kept retrying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class AgentEnd:
     exit_code: int | None = None
     signal: int | None = None
     why: EndReason | None = None
-    """What we ended it for; None where it ended by itself, or by somebody else."""
+    """Why agentq ended it; None if it ended otherwise."""
     changed: bool | None = None
-    """Whether there are changes in its folder; None where nobody asked for any."""
+    """Whether its folder changed; None if not requested."""
     declared: bool = False
-    """It has declared that no changes are needed."""
+    """Whether it declared that no changes are needed."""
     now_ms: int = 0
     zone: str = ""
-    """Of the agent, for times of the day that it names without one; empty is that of this machine."""
+    """The agent's time zone, for times without one; empty for that of this machine."""
 
 
 def judge_end(facts: AgentFacts, end: AgentEnd) -> Verdict:
@@ -74,7 +74,7 @@ def _decide_kind(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
 
 
 def _judge_success(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
-    """It said that all is well. What killed it after that has cut off nothing but its idling."""
+    """It reported success. A kill after that only cut off its idling."""
     ended_by_force = end.why is not None or _find_ending_signal(end) is not None
     if not ended_by_force and end.exit_code not in (0, None):
         return facts.exits.get(end.exit_code, _Kind.AGENT_ERROR)
@@ -82,7 +82,7 @@ def _judge_success(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
 
 
 def _judge_failure(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
-    """It said that it failed: its flags say why, or its exit code."""
+    """It reported failure: its flags say why, or its exit code."""
     return facts.kind or facts.exits.get(end.exit_code or 0, _Kind.AGENT_ERROR)
 
 
@@ -97,7 +97,7 @@ def _confirm_success(facts: AgentFacts, end: AgentEnd, kind: VerdictKind) -> Ver
 
 
 def _judge_without_result(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
-    """It ended without its last word."""
+    """It ended without a result."""
     if end.exit_code is not None and end.exit_code in facts.exits:
         told = facts.exits[end.exit_code]
         return _confirm_success(facts, end, told) if told is _Kind.OK else facts.kind or told
@@ -109,7 +109,7 @@ def _judge_without_result(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
 
 
 def _find_ending_signal(end: AgentEnd) -> int | None:
-    """What killed it; programs that catch a signal often say so by an exit code of 128 and its number."""
+    """The signal that killed it; programs that catch it often exit with 128 plus its number."""
     if end.signal:
         return end.signal
     return {128 + each: each.value for each in _ENDING_SIGNALS}.get(end.exit_code or 0)
@@ -119,8 +119,8 @@ _ENDING_SIGNALS = (signals.SIGHUP, signals.SIGINT, signals.SIGKILL, signals.SIGT
 
 
 def _apply_limits(kind: VerdictKind, facts: AgentFacts, end: AgentEnd) -> tuple[VerdictKind, int | None]:
-    """A limit of the account has an end that lies ahead, or names none; everything else is a throttle, for which one
-    waits as the service asks, or as the run's policy says. A credit that comes back by itself is a limit.
+    """A limit of the account ends in the future or at an unknown time; any other is a throttle, after which the run
+    waits as the service asks, or as its policy says. A credit that refills by itself is a limit.
     """
     if kind not in (_Kind.THROTTLED, _Kind.LIMITED, _Kind.CREDIT):
         return kind, None
@@ -135,7 +135,7 @@ def _apply_limits(kind: VerdictKind, facts: AgentFacts, end: AgentEnd) -> tuple[
 
 
 def _format_error(kind: VerdictKind, facts: AgentFacts, end: AgentEnd) -> str:
-    """One sentence: the agent's own words, if it has any for this, else what the verdict means."""
+    """One sentence: the agent's own, if it has one, else the meaning of the verdict."""
     forced = end.why not in (None, "refused") and kind is _KIND_OF_REASON[end.why]
     if facts.error and not forced and kind not in (_Kind.NO_CHANGES, _Kind.KILLED):
         return facts.error

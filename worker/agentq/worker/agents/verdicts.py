@@ -1,7 +1,7 @@
-"""How an agent's attempt ended, in one of a few words, and what each of them does: to the run, to its conversation and
-to the account that it was billed to.
+"""How an agent's attempt ended, as one of a few verdicts, and what each does to the run, to its conversation and to its
+account.
 
-This table is the only place that knows. The README's is made from it.
+This table is the only source; the README's table is generated from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agentq.coordinator.model.lifecycle import OutcomeClass
 
 
 class VerdictKind(StrEnum):
-    """The words."""
+    """The verdicts."""
 
     OK = "ok"
     OK_WITH_DENIALS = "ok_with_denials"
@@ -49,14 +49,15 @@ GateConsequence = Literal["", "until the reset, else for 10 minutes", "for 10 mi
 
 @dataclass(frozen=True, slots=True)
 class VerdictConsequence:
-    """What a verdict does."""
+    """The consequences of a verdict."""
 
     class_: OutcomeClass
     run: RunConsequence
-    """`fail` asks the budget of the class; `back off` and `defer` spend no attempt: the one waits as the run's policy
-    says, or as the service asked, the other until the reset that it told."""
+    """`fail` spends an attempt of the class's budget; `back off` and `defer` spend none: the first waits as the run's
+    policy or the service says, the second until the reported reset.
+    """
     conversation: ConversationConsequence
-    """Of the next attempt, if there is one."""
+    """What the next attempt does with the conversation."""
     gate: GateConsequence
     """For how long the account lets nobody in."""
     means: str

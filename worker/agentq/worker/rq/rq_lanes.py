@@ -15,11 +15,11 @@ from pydantic_core import to_json
 from agentq.coordinator.bounds import LIST_PER_CALL, PRIORITY_MAX
 from agentq.coordinator.model.ids import new_run_id, new_run_ids
 from agentq.coordinator.model.spec import RunSpec, is_front_lane, parse_lane
+from agentq.coordinator.runs.rq_titles import PERFORM_FUNCTION
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.worker.rq.queue_names import to_queue_name
 from agentq.worker.rq.redis_client import RQ_PARTITION
 
-PERFORM_FUNCTION = "agentq.worker.rq.job:perform"
 INTAKE_BATCH = 500
 RECALL_BATCH = 500
 UNCLOSED_BATCH = 200

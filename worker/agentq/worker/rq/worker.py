@@ -22,6 +22,7 @@ from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import Fenced, Refused
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.rq_titles import PERFORM_FUNCTION
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.storage.keys import build_key
 from agentq.worker.rq.adopt.job_outcomes import SETTLE_FUNCTION, TIDY_FUNCTION
@@ -30,7 +31,6 @@ from agentq.worker.rq.job import RqAttempt, settle_job
 from agentq.worker.rq.job_runner import FencedOutcomeWorker, begin_execution
 from agentq.worker.rq.queue import RqQueue
 from agentq.worker.rq.redis_client import RQ_PARTITION, build_client_url, open_store_beside
-from agentq.worker.rq.rq_lanes import PERFORM_FUNCTION
 from agentq.worker.rq.slot import RqSlot
 
 

@@ -1,7 +1,7 @@
-"""Commands of a workspace beside the run's own process: its check, and what comes after the merge.
+"""Runs the commands of a workspace beside the run's own process: setup, check, and the command after the merge.
 
-They run like a run's process does: with its environment, marked as its own, with all that they start, drained into its
-log, bounded in time, and ended when the attempt is.
+They run like the run's process: with its environment and its mark, output drained into its log, a time limit, and ended
+with the attempt.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from agentq.worker.process.run_process import ProcessExit, ProcessLaunch, RunPro
 
 OUTPUT_DRAIN_MS = 2_000
 STOP_GRACE_MS = 5_000
-"""What a command has from the polite signal on, when it takes too long or the attempt is stopped."""
+"""Time between SIGTERM and SIGKILL for a command that takes too long or whose attempt is stopped."""
 SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceCommand:
-    """One of them, as it is to be done."""
+    """One command to run."""
 
     name: str
-    """What it is called in the log: `check`."""
+    """Its name in the log: `check`."""
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
@@ -38,27 +38,27 @@ class WorkspaceCommand:
     caps: ResourceLimits = field(default_factory=ResourceLimits)
     stdin: bytes = b""
     tap: Callable[[LogStream, bytes], None] | None = None
-    """Who reads along."""
+    """Called with every piece of output."""
 
     @property
     def shown(self) -> str:
-        """The command line, as somebody would type it."""
+        """The command line as typed in a shell."""
         return shlex.join(self.argv)[:SHOWN_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How it went."""
+    """The result of a command."""
 
     error: str | None
     """One sentence if it did not succeed."""
     tail: str
     stopped: bool = False
-    """It was ended because the attempt was; it has not failed."""
+    """It was ended with the attempt; it has not failed."""
 
 
 class CommandRunner:
-    """Does them, for one attempt."""
+    """Runs the commands of one attempt."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class CommandRunner:
         self._secrets = secrets
 
     async def run(self, command: WorkspaceCommand) -> CommandResult:
-        """Do one, from its heading in the log to its end."""
+        """Run a command, from its heading in the log to its end."""
         self._log([LogChunk("note", f"{command.name}: {command.shown}\n")])
         launch = ProcessLaunch(command.argv, command.env, command.cwd, command.cookie, command.caps, command.stdin)
         try:
@@ -96,11 +96,11 @@ class CommandRunner:
         return CommandResult(error, tail)
 
     def _log_as_stderr(self, chunks: list[LogChunk]) -> None:
-        """What it writes is not what its run writes, which somebody may read as something else, as with an agent."""
+        """Log stdout as stderr: the run's stdout may be parsed, as an agent's is."""
         self._log([chunk._replace(stream="err") if chunk.stream == "out" else chunk for chunk in chunks])
 
     async def _wait_for_exit(self, process: RunProcess, timeout_ms: int | None) -> ProcessExit | None:
-        """None if it had not, when its time was over or somebody stopped the attempt."""
+        """Its exit; None at the timeout, or if the attempt was stopped."""
         ending = asyncio.ensure_future(process.wait())
         stopping = asyncio.ensure_future(self._stopped.wait())
         try:

@@ -1,16 +1,16 @@
-"""From the claim to the work in the target: the way of an attempt that has a workspace. Its steps:
+"""Delivers the work of an attempt with a workspace, from the claim to the target branch. Its steps:
 
-1. prepare   a worktree from the base; or the one that an earlier attempt left, where the run goes on in it
-2. execute   the process, in it; not again once its work is committed
-3. commit    what it left, on a branch of its own
-4. line up   for the target, with all who want to move it
-5. merge     onto the target's tip, in no checkout of anybody's
-6. check     the merged work, in a worktree of the merges' own
-7. move      the target, from where it was seen; then the push, and the command that comes after
-8. leave     say how it ended, which lets its dependents go, and only then clean up
+1. prepare   a worktree from the base, or continue in the one of an earlier attempt
+2. execute   the process in it; not again once its work is committed
+3. commit    its work, on a branch of its own
+4. line up   in the merge queue of the target
+5. merge     onto the target's tip, in no checkout of a person
+6. check     the merged work, in the worktree for merges
+7. move      the target, by compare-and-swap; then push, then run the command after the merge
+8. close     report the outcome, which releases dependents, and only then clean up
 
-Each step is noted with the run before it is taken, and says what it does in the run's log and progress. Killed at any
-point, the run is gone on with by the next attempt, wherever that is: it looks for the trailer in the target first.
+Each step is recorded with the run before it starts, and appears in the run's log and progress. If the worker is killed
+at any point, the next attempt continues, on any host: it looks for the run's trailer in the target first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agentq.worker.workspace.resolver_agent import ResolverAgent
 
 ExecuteProcess = Callable[[Callable[[RunSpec], RunSpec]], Awaitable[Outcome]]
-"""Executes the process; given how to say where."""
+"""Executes the process; its argument places the spec in the worktree."""
 NO_CHANGES_ERROR = "it changed nothing, and did not declare that that is right"
 
 
@@ -50,14 +50,14 @@ class DeliveryStopped(Exception):
 
 
 class WorkDelivery:
-    """Of one attempt; lives on the worker's event loop, and has git run in threads."""
+    """Delivers the work of one attempt. Lives on the worker's event loop; calls git in threads."""
 
     def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec) -> None:
         assert spec.workspace is not None
         context, claim = attempt.context, attempt.claim
         self.workspace = spec.workspace
         self.cancellation = GitCancellation()
-        """What ends the git of an attempt that is stopped."""
+        """Ends git commands when the attempt is stopped."""
         self._spec = spec
         self._attempt = attempt
         self._claim = claim
@@ -76,18 +76,18 @@ class WorkDelivery:
         self._progress: MergeProgress | None = None
         self._repair: RepairReason | None = None
         self._outcome = Outcome()
-        """How its process ended, once it has."""
+        """The outcome of its process, once it has ended."""
         self._continues_later = False
-        """Another attempt goes on in the worktree."""
+        """Another attempt will continue in the worktree."""
         self._is_closed = False
 
     @property
     def repair_prompt(self) -> str | None:
-        """What an agent is to be asked in place of its prompt, if there is something to mend."""
+        """The prompt for an agent that has to repair its work, in place of its own."""
         return None if self._repair is None else build_repair_prompt(self._repair, self.workspace)
 
     async def run(self, execute: ExecuteProcess) -> Outcome:
-        """All of it; how the attempt ended."""
+        """Run all steps up to the target; returns the outcome of the attempt."""
         try:
             return await self._run(execute)
         except Stopping as stopping:
@@ -96,7 +96,7 @@ class WorkDelivery:
         except (GitCancelled, CommandStopped, DeliveryStopped):
             return self._attempt.interrupt()
         except NotStarted as undone:
-            # What does not begin for nobody is begun by another attempt; or there is an outcome.
+            # Another attempt begins what this one did not; otherwise there is an outcome.
             if undone.outcome.class_ is OutcomeClass.CANCELLED:
                 return self._attempt.interrupt()
             raise
@@ -106,12 +106,12 @@ class WorkDelivery:
             return self._build_failure(OutcomeClass.INTERNAL, str(failed))
 
     async def hand_over(self, outcome: Outcome) -> None:
-        """Before the last word: another attempt that is to go on in the worktree may begin with that, anywhere."""
+        """Before the final report: after it, another attempt may continue in the worktree, on any host."""
         if self._continues_later or self._attempt.continues_later:
             await self._close_workspace(outcome, continues=True)
 
     async def close(self, outcome: Outcome) -> None:
-        """The last word is said, and dependents begin: clean up, as far as that goes."""
+        """After the final report, while dependents already start: clean up."""
         if not self._is_closed:
             await self._close_workspace(outcome, continues=False)
 
@@ -145,7 +145,7 @@ class WorkDelivery:
     # ---- prepare and execute
 
     async def _pin_base(self, *, begins: bool) -> None:
-        """All tasks of a plan begin from one commit, whatever comes into the branch of that name meanwhile."""
+        """Pin the base: all tasks of a plan begin from one commit, even if the branch of that name moves."""
         workspace = self._run_workspace
         pin = partial(self._queue.pin, self._claim, workspace.base_key)
         pinned = await self._attempt.ask_server(pin)
@@ -169,7 +169,7 @@ class WorkDelivery:
         commit = before.commit if before is not None and repair is not None else None
         await self._record_progress("prepared", commit=commit, mend=self._repair, outcome=outcome)
         if self._repair is not None and self._repair.what == "conflict" and not self._repair.files:
-            # What it conflicted with has changed meanwhile: there is nothing to ask anybody.
+            # The target has changed meanwhile and the conflict is gone: there is nothing to resolve.
             self._attempt.note(f"its work does not conflict with {self.workspace.target} any more")
             return outcome or Outcome()
         await self._commands.set_up()
@@ -183,7 +183,7 @@ class WorkDelivery:
         return await execute(self._run_workspace.place_spec)
 
     async def _deliver(self, outcome: Outcome) -> Outcome:
-        """The process has ended well, or had: bring in what it made."""
+        """The process has ended well, now or in an earlier attempt: commit and merge its work."""
         workspace, target = self._run_workspace, self.workspace.target
         try:
             work = workspace.work or await self._commit(outcome)
@@ -218,7 +218,7 @@ class WorkDelivery:
         return work
 
     async def _finish_unmerged(self, outcome: Outcome, work: CommittedWork) -> Outcome:
-        """There is nothing to merge, or nowhere."""
+        """There is nothing to merge, or no target."""
         if not work.is_empty and self._run_workspace.is_shared:
             await self._call_blocking(self._run_workspace.push)
         await self._record_progress("merged", outcome=outcome)
@@ -256,7 +256,7 @@ class WorkDelivery:
         return MergeCheck(self.workspace, self._commands, self._run_workspace.open_merge_worktree, self._call_blocking)
 
     async def _finish_merged(self, outcome: Outcome) -> Outcome:
-        """The target has it."""
+        """The target has the work."""
         landed = self._run_workspace.delivered
         if (
             landed is not None
@@ -273,7 +273,7 @@ class WorkDelivery:
     # ---- what does not get in
 
     async def _send_back(self, outcome: Outcome, sentence: str, repair: RepairReason) -> Outcome:
-        """To the agent in its conversation, or to another attempt; or nobody mends it. Its work stays on its branch."""
+        """Send work back to the agent in its conversation, or to another attempt; or fail. It stays on its branch."""
         class_ = OutcomeClass.CONFLICT if repair.what == "conflict" else OutcomeClass.CHECK
         policy = self.workspace.on_conflict if repair.what == "conflict" else self.workspace.on_check
         self._continues_later = policy == "resolver" or (policy == "agent" and self._spec.kind == "agent")
@@ -284,7 +284,7 @@ class WorkDelivery:
         return self._build_failure(class_, f"{sentence}; its work is on the branch {self._run_workspace.branch}")
 
     def _build_failure(self, class_: OutcomeClass, sentence: str) -> Outcome:
-        """How the attempt ended, with what is known of its process and of its work."""
+        """A failed outcome, with what is known of the process and the work."""
         fields = {"class_": class_, "error": sentence[:ERROR_CHARACTERS]}
         work = {"work": self._run_workspace.describe_work()} if self._run_workspace.work is not None else {}
         return self._outcome.model_copy(update={**fields, **work})

@@ -1,7 +1,7 @@
-"""What goes back to be mended: work that conflicts with the target, or with which its check fails.
+"""Repairs of work that conflicts with the target, or whose check fails.
 
-An agent is told in its conversation what is wrong, in its worktree, where the target has been brought in: a conflict
-stands there with its markers. What it makes of that is committed and delivered like any other work.
+The agent is told in its conversation what is wrong, in its worktree, into which the target was merged: conflicts are
+there with their markers. The repaired work is committed and delivered like any other.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from agentq.worker.workspace.git.git_command import GitFailed
 from agentq.worker.workspace.worktree.worktree import Worktree
 
 CHECK_OUTPUT_CHARACTERS = 24 << 10
-"""Of what a check said: its end."""
+"""How much of a check's output to keep: its end."""
 NAMED_FILES_MAX = 100
 
 
 def merge_target(worktree: Worktree, target: str) -> tuple[str, ...]:
-    """Bring the target into a worktree; the files in which there are conflicts now, with their markers."""
+    """Merge the target into a worktree; returns the files with conflicts, which have markers now."""
     git = worktree.git
     if (worktree.record.git_dir / "MERGE_HEAD").exists():
-        return _list_unmerged(worktree)  # begun for an earlier attempt, and not resolved yet
+        return _list_unmerged(worktree)  # begun by an earlier attempt and not resolved yet
     if git.is_ancestor(target, "HEAD"):
         return ()
     try:
@@ -42,8 +42,8 @@ def _list_unmerged(worktree: Worktree) -> tuple[str, ...]:
 
 
 def find_unresolved(worktree: Worktree, repair: RepairReason) -> tuple[str, ...]:
-    """The files in which conflicts are left. Where the markers are gone, they are resolved, whether or not somebody has
-    told git so; where there never were any, only that tells.
+    """The files with unresolved conflicts. Without markers a conflict counts as resolved, even if git was not told; a
+    conflict that never had markers is resolved only when git was told.
     """
     unmerged = _list_unmerged(worktree)
     unresolved = tuple(
@@ -59,8 +59,8 @@ def find_unresolved(worktree: Worktree, repair: RepairReason) -> tuple[str, ...]
 
 
 def has_conflict_markers(worktree: Worktree, file: str, target: str) -> bool:
-    """Whether a conflict with the target stands in a file. A page about git has markers of its own: those that either
-    side has are no conflict.
+    """Whether a file has markers of a conflict with the target. A page about git has markers of its own: those that
+    either side has are no conflict.
     """
     path = worktree.path / file
     if path.is_symlink() or not path.is_file():
@@ -85,7 +85,7 @@ def _count_markers(text: str) -> tuple[int, int]:
 
 
 def build_repair_prompt(repair: RepairReason, workspace: WorkspaceSpec) -> str:
-    """What the agent is asked, for that."""
+    """The prompt that asks the agent for the repair."""
     return (
         _build_conflict_prompt(repair, workspace)
         if repair.what == "conflict"

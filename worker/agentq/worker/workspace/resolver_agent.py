@@ -1,7 +1,7 @@
-"""An agent that resolves conflicts in place of whoever made them: of a command, or of an agent that is not to be asked.
+"""An agent that resolves conflicts of a command's work, or in place of the agent that did the work.
 
-It begins a conversation of its own in the run's worktree, where the target has been brought in with its conflicts, and
-is told no more than that. What it spends is its own: it is in the log, and not in the run's sum.
+It begins a conversation of its own in the run's worktree, into which the target was merged with its conflicts, and is
+told no more than that. Its spending is in the log, and not in the run's sum.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from agentq.worker.workspace.workspace_attempt import WorkspaceAttempt
 from agentq.worker.workspace.workspace_commands import WorkspaceCommands
 
 RESOLVER_TIMEOUT_MS = 3_600_000
-"""For a run that has no limit of its own."""
+"""The timeout for a run that has none of its own."""
 
 
 class ResolverAgent:
-    """Of one attempt."""
+    """Resolves the conflicts of one attempt."""
 
     def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec, commands: WorkspaceCommands) -> None:
         assert spec.workspace is not None
@@ -38,12 +38,12 @@ class ResolverAgent:
         self._commands = commands
 
     async def resolve(self, prompt: str) -> str | None:
-        """Have it done; one sentence if it was not."""
+        """Run the agent; returns one sentence if it failed."""
         self._attempt.progress(f"has its conflicts resolved by {self._name}")
         try:
             command, output = self._build_command(prompt)
         except (Invalid, NotFound) as unfit:
-            return f"the resolver {self._name} cannot be asked: {unfit}"
+            return f"the resolver {self._name} cannot be started: {unfit}"
         result = await self._commands.run(command)
         output.finish()
         verdict = judge_end(output.reader.facts, AgentEnd(0 if result.error is None else 1))
@@ -52,7 +52,7 @@ class ResolverAgent:
         return f"the resolver {self._name} failed: {verdict.error or result.error}"
 
     def _build_command(self, prompt: str) -> tuple[WorkspaceCommand, AgentOutputReader]:
-        """What is to be started, and who reads along."""
+        """The command to run, and the reader of its output."""
         context, folder = self._attempt.context, self._commands.folder
         profile = context.profiles().get(self._name)
         turn = self._spec.turn or AgentTurnOptions()

@@ -1,6 +1,6 @@
-"""Where one run's work is made and where it goes: what delivery asks of its worktree, its repository and its target.
+"""The worktree, the repository and the target of one run, as delivery uses them.
 
-All of it blocks, and is called in threads.
+All methods block and are called in threads.
 """
 
 # Over 400 lines: worktree, repository and target of one attempt, as its steps see them.
@@ -36,7 +36,7 @@ from agentq.worker.workspace.worktree.worktree import find_worktree as found_the
 
 
 class DeliveryStage(Enum):
-    """How an attempt goes on."""
+    """Where an attempt continues."""
 
     EXECUTE = "the process is to run"
     COMMIT = "it has ended well, and what it left is to be committed"
@@ -45,7 +45,7 @@ class DeliveryStage(Enum):
 
 
 class RunWorkspace:
-    """Of one attempt."""
+    """The workspace of one attempt."""
 
     def __init__(self, run: str, spec: RunSpec, workspaces: WorkerWorkspaces, git: Git) -> None:
         assert spec.workspace is not None
@@ -61,15 +61,15 @@ class RunWorkspace:
         self.work: CommittedWork | None = None
         """The work, once it is committed."""
         self.was_committed = False
-        """By an earlier attempt, that is; somebody may have been at its worktree since."""
+        """Whether an earlier attempt committed the work; its worktree may have been changed since."""
         self.delivered: LandedWork | None = None
         self.begun_from: str | None = None
-        """The base, if the work was begun by this attempt."""
+        """The base, if this attempt began the work."""
         self.plan_base: str | None = None
         """The commit that the base stands for in the run's plan."""
         self._landing: WorkLanding | None = None
         self._prompt = spec.prompt or ""
-        """With what other tasks gave, once the process has begun with it."""
+        """The prompt with the outcomes of other tasks, once the process has started."""
 
     @property
     def repository(self) -> GitRepository:
@@ -83,12 +83,12 @@ class RunWorkspace:
 
     @property
     def path(self) -> Path | None:
-        """Of the worktree, if there is one."""
+        """The path of the worktree, if there is one."""
         return self.prepared.path if self.prepared is not None else None
 
     @property
     def variables(self) -> dict[str, str]:
-        """What commands are told of it."""
+        """The variables for commands in the worktree."""
         return self.prepared.variables if self.prepared is not None else {}
 
     @property
@@ -96,7 +96,7 @@ class RunWorkspace:
         return self.prepared.notes if self.prepared is not None else ()
 
     def progress_fields(self) -> dict[str, object]:
-        """What the next attempt is to know of it."""
+        """The fields that the next attempt needs."""
         known: dict[str, object] = {
             "host": socket.gethostname(),
             "branch": self.branch,
@@ -113,11 +113,11 @@ class RunWorkspace:
 
     @property
     def is_shared(self) -> bool:
-        """Whether what counts is at the remote."""
+        """Whether the remote's branches count."""
         return self.workspace.push or self.repository.is_copy
 
     def target(self) -> TargetBranch:
-        """The branch that the work goes to."""
+        """The branch that the work is merged into."""
         repository, remote = self.repository, self.repository.remote if self.is_shared else None
         assert self.workspace.target is not None
         return TargetBranch(
@@ -127,7 +127,7 @@ class RunWorkspace:
     # ---- before the process
 
     def find_stage(self, progress: MergeProgress | None) -> DeliveryStage:
-        """Where earlier attempts have come to."""
+        """How far earlier attempts have come."""
         self._repository = find_repository(
             self._git, self.workspace.repository, self._workspaces.home, self.workspace.remote
         )
@@ -141,8 +141,8 @@ class RunWorkspace:
         return DeliveryStage.DELIVER if self._restore_committed(progress) else DeliveryStage.EXECUTE
 
     def _restore_committed(self, progress: MergeProgress) -> bool:
-        """Whether work that an earlier attempt committed is here. Of a run that somebody lets begin again, what is on
-        its branch by now counts: they may have resolved there what it failed of.
+        """Restore work that an earlier attempt committed; false if it is not here. For a requeued run, the current tip
+        of its branch counts: a person may have resolved there what it failed of.
         """
         commit = progress.commit
         if commit is not None and progress.step == "requeued":
@@ -155,7 +155,7 @@ class RunWorkspace:
         return True
 
     def _add_trailers(self, commit: str) -> str:
-        """A commit that a person made on the branch of the run, as the run's: by its trailers it is found again."""
+        """A person's commit on the run's branch, with the run's trailers, by which it is found again."""
         (tip,) = read_commits(self.repository.git, commit)
         if tip.carries(self.run):
             return commit
@@ -181,20 +181,20 @@ class RunWorkspace:
         return bool(commit)
 
     def _fetch_commit(self, commit: str) -> bool:
-        """Whether it is here; what another host has handed back, it has pushed."""
+        """Whether the commit is here; another host has pushed what it handed back."""
         if self.repository.commit(commit) is None and self.repository.is_copy:
             fetch_preserved(self.repository, self.run)
         return self.repository.commit(commit) is not None
 
     def _reopen(self) -> bool:
-        """The worktree of an earlier attempt, if it is on this host."""
+        """Reopen the worktree of an earlier attempt, if it is on this host."""
         self.prepared = self._workspaces.reopen(self.repository, self.run)
         return self.prepared is not None
 
     def prepare(
         self, progress: MergeProgress | None, repair: RepairReason | None, *, continues_earlier: bool
     ) -> RepairReason | None:
-        """Have a worktree ready. What is to be mended is brought in, and told as it is now."""
+        """Prepare a worktree. For a repair, merges the target and returns the repair as it is now."""
         continues = (
             repair is not None or self.workspace.tree == "same" or (self.workspace.tree == "auto" and continues_earlier)
         )
@@ -212,13 +212,13 @@ class RunWorkspace:
         return self._merge_target(repair) if repair is not None else None
 
     def note_set_up(self) -> None:
-        """It need not be set up again."""
+        """Record that the setup has succeeded."""
         assert self.prepared is not None
         self._workspaces.note_set_up(self.prepared, self.workspace)
 
     def _with_start(self, repaired: MergeProgress | None) -> WorkspaceSpec:
-        """The base; or the target, where that has all of it: so a run has what those before it did. To mend its work,
-        it begins with that, should its worktree be gone.
+        """The workspace with the commit to start from: of a repair its own work, should its worktree be gone; otherwise
+        the target where that contains the base, so that a run has what earlier ones did.
         """
         start = (
             repaired.commit
@@ -245,16 +245,16 @@ class RunWorkspace:
         return tip.commit if self.spec.after else base
 
     def resolve_base(self) -> str:
-        """The commit that the base stands for: in the run's plan, or else now."""
+        """The commit of the base: the one of the run's plan, or the current one."""
         return self.repository.resolved(self.plan_base or self.workspace.base)
 
     @property
     def base_key(self) -> str:
-        """What the base is pinned by."""
+        """The key that the base is pinned by."""
         return base_key(self.workspace.repository, self.workspace.base)
 
     def _read_movable_tip(self) -> TargetTip:
-        """Where the target is, unless it cannot move anyway: then nothing is begun."""
+        """The target's tip. Raises if the target cannot move, so that no work begins in vain."""
         tip = self.target().tip()
         self.build_landing(lambda _: None).check_movable(tip)
         return tip
@@ -272,7 +272,7 @@ class RunWorkspace:
         return repair.model_copy(update={"what": what, "target": tip, "files": files, "unmarked": unmarked})
 
     def place_spec(self, spec: RunSpec) -> RunSpec:
-        """The run's spec, in its worktree."""
+        """The run's spec, placed in its worktree."""
         assert self.prepared is not None
         self._prompt = (spec.prompt or "").partition(CONTEXT_HEADING)[0]
         cwd = self.prepared.path / spec.cwd if spec.cwd else self.prepared.path
@@ -281,7 +281,7 @@ class RunWorkspace:
     # ---- after it
 
     def commit(self) -> CommittedWork:
-        """What it left."""
+        """Commit what the process left."""
         self.work = commit_work(self.worktree, self._message)
         return self.work
 
@@ -297,7 +297,7 @@ class RunWorkspace:
         return lines[0] if lines else self.run
 
     def build_piece(self, work: CommittedWork) -> MergePiece:
-        """The work, as it is to go into the target."""
+        """The work in the form in which it is merged."""
         git, policy = self.repository.git, self.workspace.merge
         if policy == "merge":
             title = self._title
@@ -310,14 +310,14 @@ class RunWorkspace:
         return MergePiece(self.run, work.commit, work.base, squash=True)
 
     def build_offer(self, work: CommittedWork) -> str:
-        """The commit by which others may take the work along."""
+        """The commit by which other runs can merge this work along with theirs."""
         if not self.workspace.check:
-            return work.commit  # nobody does
+            return work.commit  # unchecked work is merged alone
         (tip,) = read_commits(self.repository.git, work.commit)
         return self._build_rebase().squashed(tip, work.base)
 
     def build_landing(self, note: Callable[[str], None]) -> WorkLanding:
-        """How the work gets into the target."""
+        """Create what merges the work into the target."""
         policy: MergePolicy = "squash" if self.workspace.merge == "none" else self.workspace.merge
         self._landing = WorkLanding(
             self.target(),
@@ -331,7 +331,7 @@ class RunWorkspace:
 
     @property
     def tip(self) -> str:
-        """Where the target was when the work was put onto it."""
+        """The target's commit when the work was put onto it."""
         return (self._landing and self._landing.target_commit) or self.worktree.base
 
     def _build_rebase(self) -> CommitRebase:
@@ -352,12 +352,12 @@ class RunWorkspace:
         )
 
     def push(self) -> None:
-        """The branch, for others to see."""
+        """Push the run's branch."""
         git, ref = self.repository.git, f"refs/heads/{self.branch}"
         git.push(self.repository.remote, f"{ref}:{ref}", "--force", expected=self._pushes_to)
 
     def describe_work(self) -> DeliveredWork:
-        """What is told of it."""
+        """The work as reported in the outcome."""
         landed, work = self.delivered, self.work
         if landed is not None and (work is None or self.was_committed):
             work = self._measure_delivered(landed.commit)
@@ -383,7 +383,7 @@ class RunWorkspace:
         return find_removed_files(self.repository.git, self.plan_base, self.delivered.commit, self.spec.task or "")
 
     def _measure_delivered(self, landed: str) -> CommittedWork:
-        """What there is to tell of work that an earlier attempt did."""
+        """Describes work that an earlier attempt delivered."""
         (commit,) = read_commits(self.repository.git, landed)
         lines = self.repository.git("diff-tree", "-r", "--numstat", "--no-renames", commit.parents[0], commit.id)
         changes = [line.split("\t")[:2] for line in lines.splitlines()]
@@ -391,7 +391,7 @@ class RunWorkspace:
         return CommittedWork(commit.parents[0], commit.id, len(changes), insertions, deletions)
 
     def close(self, *, failed: str | None, continues: bool) -> None:
-        """Be done with the worktree, as the run says. Its branch stays where that is the only place of its work."""
+        """Release the worktree, as the run's policy says. Its branch stays where only it holds the work."""
         if self.prepared is None:
             return
         prepared = self._with_fresh_cancellation(self.prepared)
@@ -408,13 +408,13 @@ class RunWorkspace:
             git("update-ref", "-m", "agentq: kept", f"refs/heads/{self.branch}", self.work.commit, wait_for_locks=True)
 
     def abandon(self) -> None:
-        """Another attempt has all of it by now, but for the ports."""
+        """Another attempt has taken over everything except the ports."""
         if self.prepared is not None:
             ports.release_ports(self.prepared.ports.values())
 
     @staticmethod
     def _with_fresh_cancellation(prepared: PreparedWorktree) -> PreparedWorktree:
-        """Cleaning up is to be done also when nobody wants the rest."""
+        """Cleanup also runs after the attempt was cancelled."""
         repository = prepared.worktree.repository
         repository = replace(repository, git=replace(repository.git, cancellation=GitCancellation()))
         return replace(prepared, worktree=replace(prepared.worktree, repository=repository))

@@ -1,5 +1,5 @@
-"""The commands that a workspace asks for beside the run's own process: its setup, its check, and what comes after the
-merge. Each has the run's environment, and where it works.
+"""The commands that a workspace runs beside the run's own process: setup, check, and the command after the merge. Each
+gets the run's environment.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from agentq.worker.workspace.run_workspace import RunWorkspace
 from agentq.worker.workspace.workspace_attempt import WorkspaceAttempt
 
 AFTER_MERGE_MS = 600_000
-"""How long the command after the merge may take."""
+"""The timeout of the command after the merge."""
 
 
 class CommandStopped(Exception):
-    """The attempt was stopped while one of them ran."""
+    """The attempt was stopped while a command ran."""
 
 
 class WorkspaceCommands:
-    """Of one attempt."""
+    """The commands of one attempt."""
 
     def __init__(self, attempt: WorkspaceAttempt, spec: RunSpec, run_workspace: RunWorkspace) -> None:
         assert spec.workspace is not None
@@ -36,7 +36,7 @@ class WorkspaceCommands:
         self._run_workspace = run_workspace
 
     async def set_up(self) -> None:
-        """Before the process begins; a run whose setup fails does not begin."""
+        """Run the setup before the process starts; if it fails, the process does not start."""
         prepared = self._run_workspace.prepared
         assert prepared is not None
         if not self._workspace.setup or prepared.setup_done:
@@ -52,19 +52,19 @@ class WorkspaceCommands:
         return await self._build_and_run("setup", self._workspace.setup, folder, self._workspace.setup_timeout_ms)
 
     async def check(self, folder: Path) -> CommandResult:
-        """The merged work, which stands in that folder."""
+        """Check the merged work, which is in that folder."""
         self._attempt.progress(f"is checked on top of {self._workspace.target}")
         return await self._build_and_run("check", self._workspace.check, folder, self._workspace.check_timeout_ms)
 
     async def after_merge(self, commit: str) -> None:
-        """What is to be done once the work is in. It is in, whatever comes of this."""
+        """Run the command after the merge. The work stays merged whatever its result."""
         self._attempt.progress("runs the command after the merge")
         overrides = {"AGENTQ_COMMIT": commit, "AGENTQ_TARGET": self._workspace.target or ""}
         folder = self._run_workspace.path or self._run_workspace.repository.common
         await self._build_and_run("after_merge", self._workspace.after_merge, folder, AFTER_MERGE_MS, overrides)
 
     async def run(self, command: WorkspaceCommand) -> CommandResult:
-        """As it is."""
+        """Run a command as it is."""
         result = await self._build_runner(command.env).run(command)
         if result.stopped:
             raise CommandStopped
@@ -72,7 +72,7 @@ class WorkspaceCommands:
 
     @property
     def folder(self) -> Path:
-        """Where the run's process works."""
+        """The folder of the run's process."""
         assert self._run_workspace.path is not None
         return self._run_workspace.path
 
@@ -85,7 +85,7 @@ class WorkspaceCommands:
         defaults: Mapping[str, str] = MappingProxyType({}),
         overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> WorkspaceCommand:
-        """A command in the run's environment, with some variables beneath it, and some above."""
+        """A command in the run's environment, which overrides `defaults` and is overridden by `overrides`."""
         context, claim = self._attempt.context, self._attempt.claim
         variables = {**self._run_workspace.variables, "AGENTQ_WORKTREE": str(folder), **overrides}
         env = context.environment.build(claim, self._spec, variables, defaults)

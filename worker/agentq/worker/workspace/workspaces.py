@@ -1,11 +1,11 @@
-"""The workspaces of one worker: prepared for an attempt, and closed after it. Its tasks:
+"""Prepares the workspaces of one worker for attempts, and releases them. Its tasks:
 
-1. Find the repository, or copy it; say clearly where there is none, or nobody's name for the commits.
-2. Make the worktree, or go on in that of an earlier attempt, be it on this host or on another that has pushed it.
-3. Furnish it; hold its ports as long as the attempt lives.
-4. Be done with it as the run says, and look after what others have left (see `retention`).
+1. Find or clone the repository; refuse clearly where there is none, or no identity for commits.
+2. Make the worktree, or reopen that of an earlier attempt, on this host or from another that has pushed it.
+3. Add local files; hold its ports as long as the attempt lives.
+4. Release it as the run says; see `retention` for what others have left.
 
-All of it blocks; `calling` has it done in threads of its own.
+All methods block; `call_blocking` runs them in threads of their own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IDLE_WORKTREES_MAX = 8
-"""Worktrees of one repository that wait for another run; each has all its files."""
+"""Idle worktrees kept for each repository; each has all its files."""
 LFS_POINTERS_NOTE = (
     "files in LFS are only pointers here: it is not set up for the user of the worker, as `git lfs install` does"
 )
@@ -44,14 +44,14 @@ LFS_POINTERS_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class PreparedWorktree:
-    """A worktree in which a run can begin."""
+    """A worktree in which a run can start."""
 
     worktree: Worktree
     ports: Mapping[str, int]
     setup_done: bool
-    """What the run asks for has succeeded in this very tree before."""
+    """The run's setup has succeeded in this tree before."""
     notes: tuple[str, ...] = ()
-    """What the log should say."""
+    """Sentences for the log."""
 
     @property
     def path(self) -> Path:
@@ -59,13 +59,13 @@ class PreparedWorktree:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the run's processes are told."""
+        """The variables for the run's processes."""
         return build_workspace_variables(self.worktree, self.ports)
 
 
 @dataclass(slots=True)
 class WorkerWorkspaces:
-    """See above."""
+    """Makes and releases the worktrees of one worker."""
 
     home: Path
     worker: str
@@ -74,7 +74,7 @@ class WorkerWorkspaces:
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "agentq-workspace"))
 
     async def call_blocking(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Have something done in a thread. It is awaited to its end, also by who is cancelled: pull its leash."""
+        """Call in a thread. Also a cancelled caller waits until the call ends: cancel git to hurry it."""
         future = self._threads.submit(call, *args, **kwargs)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
@@ -100,8 +100,8 @@ class WorkerWorkspaces:
         has_earlier: bool = False,
         base: str | None = None,
     ) -> PreparedWorktree:
-        """Have a worktree ready. With `same`, the tree of an earlier attempt is gone on with, if there is any left;
-        `earlier` says that there was one, and `base` from which commit it was begun.
+        """Prepare a worktree. With `continues`, reopens the tree of an earlier attempt if it is left; `has_earlier`
+        says that there was one, and `base` from which commit it began.
         """
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         repository = find_repository(git, workspace.repository, self.home, workspace.remote)
@@ -134,7 +134,7 @@ class WorkerWorkspaces:
         )
 
     def _discard(self, worktree: Worktree) -> None:
-        """Nothing can be done in it, and nobody is to find it as if somebody had."""
+        """Release a worktree that could not be prepared."""
         repository = replace(worktree.repository, git=replace(worktree.repository.git, cancellation=GitCancellation()))
         with suppress(GitFailed, OSError):
             release_worktree(
@@ -142,19 +142,19 @@ class WorkerWorkspaces:
             )
 
     def reopen(self, repository: GitRepository, run: str) -> PreparedWorktree | None:
-        """The worktree that an earlier attempt left on this host, as it is, for what comes after its process."""
+        """The worktree that an earlier attempt left on this host, unchanged, for the steps after its process."""
         worktree = reopen_worktree(repository, self.home, run, self.worker)
         return None if worktree is None else PreparedWorktree(worktree, {}, setup_done=True)
 
     def note_set_up(self, prepared: PreparedWorktree, workspace: WorkspaceSpec) -> None:
-        """Note that the setup has succeeded: it need not be done again in the same tree."""
+        """Record that the setup has succeeded in this tree."""
         prepared.worktree.update_record(set_up=_digest_workspace(workspace))
 
     def close(
         self, prepared: PreparedWorktree, workspace: WorkspaceSpec, *,
         failed: str | None = None, target: str | None = None, clean_at: str | None = None,
     ) -> ReleaseResult:  # fmt: skip
-        """Be done with it. `failed` says how, if the run has; see `closing.close` for the rest."""
+        """Release it. `failed` is the error of a failed run; see `release_worktree` for the rest."""
         ports.release_ports(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return "kept"  # another attempt has it, or has put it aside
@@ -165,7 +165,7 @@ class WorkerWorkspaces:
         return release_worktree(worktree, target=target, clean_at=clean_at, idle_max=self.idle_max)
 
     def hand_over(self, prepared: PreparedWorktree, *, why: str = "", push: bool = True) -> None:
-        """Stop in the middle: another attempt, here or on another host, is to go on. `why` says what has failed."""
+        """Leave it for another attempt, here or on another host. `why` says what has failed."""
         ports.release_ports(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return
@@ -176,20 +176,20 @@ class WorkerWorkspaces:
 
     @staticmethod
     def _reread(worktree: Worktree) -> Worktree:
-        """With its note as it is by now."""
+        """The worktree with its record as it is now."""
         note = WorktreeRecord.read(worktree.record.file)
         return Worktree(worktree.repository, note) if note is not None else worktree
 
 
 def push_worktree(worktree: Worktree) -> None:
-    """Shelter what it holds, and push that for other hosts."""
+    """Preserve what only it holds, and push that for other hosts."""
     preserve_worktree(worktree)
     if worktree.repository.commit(get_preserved_ref(worktree.record.run)):
         push_preserved(worktree.repository, worktree.record.run)
 
 
 def _find_preserved(repository: GitRepository, run: str, base: str | None) -> str | None:
-    """What is kept of an earlier attempt, here or by another host, that goes on from the base."""
+    """What an earlier attempt preserved, here or by another host, if it descends from the base."""
     kept = fetch_preserved(repository, run) if repository.is_copy else None
     kept = kept or repository.commit(get_preserved_ref(run))
     if kept is None or base is None or repository.commit(base) is None:

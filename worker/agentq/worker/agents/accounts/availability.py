@@ -1,11 +1,11 @@
-"""Which agents a worker can take runs of at the moment, and who is billed next. Its tasks:
+"""Which agents a worker can run at the moment, and which account is billed next. Its tasks:
 
-1. Choose an account whose gate is open, in the order in which the profile has them.
-2. When an account has met its limit, shut its gate, for every worker that uses it.
-3. Withdraw an agent from what the worker offers while all its accounts here are shut, so that runs wait where another
-   worker, with another account, may take them; and offer it again as soon as one opens, in its time or by hand.
+1. Choose an account whose gate is open, in the profile's order.
+2. When an account has reached its limit, close its gate, for every worker that uses it.
+3. Withdraw an agent's label while all its accounts here are closed, so that its runs wait where another worker, with
+   another account, may take them; offer it again as soon as one opens, by time or by hand.
 
-Beside what each attempt asks before it begins, nothing is asked of the server while no gate is known to be shut.
+Besides one call before each attempt, the server is only polled while a gate is known to be closed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from agentq.worker.agents.profiles.installed import InstalledAgents
 from agentq.worker.agents.profiles.registry import ProfileRegistry
 
 GATE_POLL_MS = 5_000
-"""How often gates that are shut are looked at: somebody may open one by hand."""
+"""How often closed gates are polled: a person may open one."""
 
 
 class AgentAvailability:
-    """Lives on the worker's event loop; what asks the server does so in a thread."""
+    """Lives on the worker's event loop; calls to the server run in a thread."""
 
     def __init__(
         self,
@@ -39,24 +39,24 @@ class AgentAvailability:
         self._installed = installed
         self._on_change = on_change
         self._closed_until: dict[str, int] = {}
-        """Gates by when they open."""
+        """Closed gates, with the time when they open."""
         self._poll_task: asyncio.Task[None] | None = None
 
     def labels(self) -> dict[str, str]:
-        """What the worker offers."""
+        """The labels of available agents."""
         return self._installed.labels(name for name in self._installed.programs if self._is_closed(name))
 
     def read_gates(self, agent: str) -> dict[str, int]:
-        """Until when each account of an agent is shut, as the server has it; asked in a thread."""
+        """Until when each account of an agent is closed, according to the server; called in a thread."""
         return {limit.key: limit.shut_until_ms or 0 for limit in self._limits.named(self._gates(agent))}
 
     def close_gate(self, agent: str, account: str, until_ms: int, why: str) -> dict[str, int]:
-        """An account lets nobody in before then; said in a thread. Returns what is known now, as `read` does."""
+        """Close an account until a time; called in a thread. Returns what `read_gates` does."""
         self._limits.shut(build_gate_key(agent, account), until_ms, why)
         return self.read_gates(agent)
 
     def update(self, gates: Mapping[str, int]) -> None:
-        """Something was read."""
+        """Apply gates that were read."""
         before, now_ms = self.labels(), wall_ms()
         for key, until_ms in gates.items():
             if until_ms > now_ms:
@@ -69,11 +69,11 @@ class AgentAvailability:
             self._on_change()
 
     def first_open(self, agent: str, accounts: Sequence[str]) -> str | None:
-        """The account to use now; None if these are all shut."""
+        """The account to use now; None if all are closed."""
         return next((account for account in accounts if build_gate_key(agent, account) not in self._closed_until), None)
 
     def opens_at_ms(self, agent: str, accounts: Sequence[str]) -> int:
-        """When the first of these is open again."""
+        """When the first of these opens."""
         return min(self._closed_until.get(build_gate_key(agent, account), 0) for account in accounts)
 
     def close(self) -> None:
@@ -94,5 +94,5 @@ class AgentAvailability:
                 for agent in {key.split(":")[1] for key in self._closed_until}:
                     self.update(await asyncio.to_thread(self.read_gates, agent))
             except AgentqError:
-                # The server is away; what it said last holds, and each gate until its time.
+                # The server is away: keep what is known, each gate until its time.
                 self.update(dict(self._closed_until))

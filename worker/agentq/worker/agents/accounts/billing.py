@@ -1,4 +1,4 @@
-"""Who is billed: the accounts of an agent, in their order, and what makes the agent use one."""
+"""The accounts of an agent: their order, and how the agent is made to use one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentq.worker.agents.profiles import templates
 from agentq.worker.agents.profiles.profile import Profile
 
 DEFAULT_ACCOUNT = "default"
-"""The account of an agent for which none is named: whoever is logged in where the worker runs."""
+"""The account of an agent without named ones: the login on the worker's host."""
 
 
 def order_accounts(profile: Profile, asked: str | None = None) -> list[str]:
-    """Accounts in the order in which they are tried; the one that was asked for, alone."""
+    """Accounts in the order in which to try them; only the requested one, if any."""
     known = list(profile.accounts) or [DEFAULT_ACCOUNT]
     if asked is None:
         return known
@@ -26,12 +26,12 @@ def order_accounts(profile: Profile, asked: str | None = None) -> list[str]:
 
 
 def build_gate_key(agent: str, account: str) -> str:
-    """The key of the gate that is shut while the account is at its limit."""
+    """The key of the gate that is closed while the account is at its limit."""
     return f"account:{agent}:{account}"
 
 
 def build_account_variables(profile: Profile, account: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What makes the agent use an account, from the worker's environment."""
+    """Variables that make the agent use an account, from the worker's environment."""
     found = profile.accounts.get(account)
     if found is None:
         order_accounts(profile, account)
@@ -40,7 +40,7 @@ def build_account_variables(profile: Profile, account: str, inherited: Mapping[s
 
 
 def has_own_billing(profile: Profile, account: str, env: Mapping[str, str]) -> bool:
-    """Whether a run with these variables brings what it is billed by: no account is to blame for that."""
+    """Whether a run with these variables brings its own credentials: then no account is to blame."""
     own, login = profile.accounts.get(account), profile.login.get("env")
     names = {*(own.env if own is not None else ()), *(login if isinstance(login, list) else ())}
     return not names.isdisjoint(env)

@@ -1,4 +1,4 @@
-"""What an attempt may still spend, of its run's budgets and of its session's."""
+"""How much an attempt may still spend, of the budgets of its run and its session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentq.worker.agents.verdicts import Verdict, VerdictKind
 
 @dataclass(frozen=True, slots=True)
 class BudgetAllowance:
-    """A budget, whose it is, and what of it was spent before this attempt."""
+    """A budget, its owner, and what was spent of it before this attempt."""
 
     owner: str
     budgets: AgentBudgets
@@ -19,21 +19,21 @@ class BudgetAllowance:
 
 
 class BudgetLimits:
-    """All that bounds one attempt."""
+    """All budgets of one attempt."""
 
     def __init__(self, *allowances: BudgetAllowance, tells_cost: bool = False) -> None:
         self._allowances = allowances
         self._tells_cost = tells_cost
-        """The agent will say what it cost, though perhaps only at its end."""
+        """Whether the agent reports its cost, perhaps only at its end."""
 
     def find_uncounted(self) -> Verdict | None:
-        """That money is bounded which nobody will count, if any is."""
+        """A verdict, if money is limited whose spending cannot be counted."""
         return next(
             (_build_uncounted_verdict(each) for each in self._allowances if each.budgets.cost_usd is not None), None
         )
 
     def remaining(self) -> AgentBudgets | None:
-        """What an attempt may spend at the most, for agents that can keep to it themselves."""
+        """What the attempt may spend, for agents that can limit themselves."""
         costs = [
             each.budgets.cost_usd - _get_known_cost(each.spent_before)
             for each in self._allowances
@@ -45,7 +45,7 @@ class BudgetLimits:
         return AgentBudgets(cost_usd=min(costs, default=None), turns=min(turns, default=None))
 
     def check_start(self) -> Verdict | None:
-        """Whether nothing is left to begin with."""
+        """A verdict, if nothing is left."""
         for each in self._allowances:
             before, most = each.spent_before, each.budgets
             if most.turns is not None and before.turns >= most.turns:
@@ -56,7 +56,7 @@ class BudgetLimits:
         return None
 
     def check_spending(self, spent: AgentSpending) -> Verdict | None:
-        """Whether an attempt that has spent so much, and goes on, may not."""
+        """A verdict, if an attempt that has spent this much must not continue."""
         for each in self._allowances:
             before, most = each.spent_before, each.budgets
             turns = before.turns + spent.turns
@@ -93,5 +93,5 @@ def _format_turns(each: BudgetAllowance, turns: int) -> str:
 
 
 def _get_known_cost(before: AgentSpending) -> float:
-    """What is known of a cost, where not all of it is."""
+    """The known part of a cost."""
     return before.known_usd or 0 if before.cost_usd is None else before.cost_usd

@@ -39,19 +39,16 @@ _RESET_IN = re.compile(
 _AMOUNT_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])", re.IGNORECASE)
 _SCANNED_CHARACTERS = 4_000
 _RECENT = timedelta(minutes=10)
-"""A time of the day that is no longer ago than this was meant, and not that of tomorrow: the words were written before
-they were read."""
+"""A time of day up to this long ago is meant as past, not as tomorrow's: the text was written before it was read."""
 
 
 def is_limit_error(error: str) -> bool:
-    """Whether it says that the account is at its limit, rather than that it was asked too quickly."""
+    """Whether the error says that the account is at its limit, rather than asked too quickly."""
     return _LIMIT_ERROR.match(error.replace("’", "'").lstrip()) is not None
 
 
 def parse_reset(error: str, now_ms: int, zone: str = "") -> int | None:
-    """The moment that an error names, if it does. A time of the day without a zone is of `zone`, the agent's own; or of
-    this machine's.
-    """
+    """The reset time in an error, if any. A time of day without a zone is in `zone`, the agent's, or this machine's."""
     error = " ".join(error[:_SCANNED_CHARACTERS].replace("’", "'").split())
     if epoch := _EPOCH_RESET.search(error):
         return int(epoch[1]) * (1_000 if len(epoch[1]) == 10 else 1)
@@ -91,7 +88,7 @@ def _parse_reset_at(at: re.Match[str], now_ms: int, zone: tzinfo | None) -> int 
 
 
 def _find_nearest_date(at: re.Match[str], hour: int, minute: int, now: datetime) -> datetime:
-    """A day without a year is the nearest."""
+    """A day without a year is the nearest one."""
     month, day = _MONTHS.index(at["month"].lower()) + 1, int(at["day"])
     years = [int(at["year"])] if at["year"] else [now.year - 1, now.year, now.year + 1]
     found = [
@@ -113,7 +110,7 @@ def _is_valid_date(year: int, month: int, day: int) -> bool:
 
 
 def _find_next_time(at: re.Match[str], hour: int, minute: int, now: datetime) -> datetime:
-    """The next such time of the day. Where clocks go back, a time comes twice, and the second may be the next."""
+    """The next such time of day. Where clocks go back, a time occurs twice, and the second may be the next."""
     for days in range(9):
         day = now.date() + timedelta(days=days)
         if at["weekday"] and _DAYS.index(at["weekday"].lower()) != day.weekday():

@@ -1,4 +1,4 @@
-"""What an agent has cost that does not say so itself."""
+"""The cost of an agent that does not report it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MILLION = 1_000_000
 
 
 def find_price(prices: Mapping[str, Mapping[str, float]], model: str | None) -> Mapping[str, float] | None:
-    """The price of a model: by its name, or by the longest that its name begins with; with or without its maker's."""
+    """The price of a model: by its name, or the longest prefix of it; with or without its vendor's."""
     if not model:
         return None
     for name in dict.fromkeys((model, model.rpartition("/")[2])):
@@ -21,7 +21,7 @@ def find_price(prices: Mapping[str, Mapping[str, float]], model: str | None) -> 
 def compute_cost(
     prices: Mapping[str, Mapping[str, float]], model: str | None, input_tokens: int, cached: int, output: int
 ) -> float | None:
-    """Dollars; None where nobody knows the price. What was read from the cache is within what was read."""
+    """Dollars; None without a known price. Cached tokens are among the input tokens."""
     price = find_price(prices, model)
     if price is None or "input" not in price or "output" not in price:
         return None

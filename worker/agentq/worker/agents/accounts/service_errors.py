@@ -1,5 +1,5 @@
-"""What the services behind agents answer when they refuse: by the status of HTTP, and by the few phrases that say more
-than it. Only words of errors are ever given to this, never an agent's answer.
+"""Errors of the services behind agents: classified by HTTP status, and by a few phrases that are more specific. Applied
+only to errors, never to an agent's answer.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _SCANNED_CHARACTERS = 4_000
 
 
 def classify_status(status: int) -> VerdictKind | None:
-    """What a status of HTTP means for a run; None for one that is no failure."""
+    """What an HTTP status means for a run; None if it is no failure."""
     if 500 <= status < 600:
         return _Kind.THROTTLED
     return _KIND_OF_STATUS.get(status)
 
 
 def classify_service_error(status: int, error: str) -> VerdictKind | None:
-    """What an error of the service means. Its words go before its status: 400 and 429 are said of many things."""
+    """What an error of the service means. The text counts before the status: 400 and 429 have many meanings."""
     error = error[:_SCANNED_CHARACTERS].replace("’", "'")
     if is_limit_error(error):
         return _Kind.LIMITED

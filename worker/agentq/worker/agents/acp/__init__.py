@@ -1,1 +1,1 @@
-"""Agents that speak the Agent Client Protocol: a program of ours stands between one of them and the run."""
+"""Agents that speak the Agent Client Protocol, run through a bridge program of agentq."""

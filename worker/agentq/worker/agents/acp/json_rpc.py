@@ -1,9 +1,9 @@
-"""JSON-RPC with a child process, a message a line, whatever the child does. Its tasks:
+"""JSON-RPC with a child process, one message a line, whatever the child does. Its tasks:
 
-1. Ask and be answered; tell; answer what the child asks. Answers and tellings are handled in the order they came.
-2. Read with bounded memory. A line that is no JSON is passed over; one that is longer than any message may be is
-   passed over if it only tells something, and ends the conversation if somebody may be waiting for what it says.
-3. Know when the child is gone, though a grandchild may hold its pipes for ever.
+1. Send requests and notifications, and answer the child's requests. Messages are handled in the order they arrive.
+2. Read with bounded memory. A line that is no JSON is skipped. An oversized line is skipped if it is a notification,
+   and ends the conversation if a request may be waiting for it.
+3. Detect the child's end, even if a grandchild holds its pipes for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LINE_BYTES = 16 << 20
 LINE_HEAD_BYTES = 4 << 10
 READ_BYTES = 256 << 10
 STDERR_DRAIN_S = 1.0
-"""How long what the child had written before it ended may take to arrive."""
+"""How long to wait for stderr written before the child ended."""
 BAD_LINES_MAX = 3
 SHOWN_CHARACTERS = 120
 METHOD_NOT_FOUND = -32601
@@ -35,11 +35,11 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 Message = dict[str, Any]
 OnNotification = Callable[[str, Message], None]
 OnRequest = Callable[[str, Message], Message | None]
-"""What is answered to a question of the child's; None if it is not understood."""
+"""Returns the answer to a request of the child; None if it is not supported."""
 
 
 class RpcError(Exception):
-    """The child answered that it could not do what it was asked."""
+    """The child answered a request with an error."""
 
     def __init__(self, code: int, message: str, more: object = None) -> None:
         super().__init__(message)
@@ -48,11 +48,11 @@ class RpcError(Exception):
 
 
 class RpcClosed(Exception):
-    """There is nobody to talk to any more; says why."""
+    """The conversation has ended; says why."""
 
 
 class RpcProcess:
-    """The process, in a group of its own, and the conversation with it."""
+    """The child, in a process group of its own, and the conversation with it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class RpcProcess:
         self._complaints = 0
         self._unusable: str | None = None
         self.exited: asyncio.Future[int] = self._loop.create_future()
-        """Its exit code, or less than 0 the signal that ended it."""
+        """Its exit code; negative for a signal."""
         threading.Thread(target=self._wait_for_exit, daemon=True).start()
         self._reading = asyncio.ensure_future(self._read(reader))
 
@@ -84,7 +84,7 @@ class RpcProcess:
         on_notification: OnNotification,
         on_request: OnRequest,
     ) -> RpcProcess:
-        """Start it; raises OSError if it cannot be."""
+        """Start it; raises OSError on failure."""
         popen = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(env), cwd=cwd, process_group=0
         )
@@ -94,7 +94,7 @@ class RpcProcess:
         return cls(popen, reader, asyncio.StreamWriter(transport, protocol, None, loop), on_notification, on_request)
 
     async def request(self, method: str, params: Message, timeout_s: float | None = None) -> Message:
-        """Its answer; raises RpcError, Gone or TimeoutError."""
+        """Send a request and return its answer; raises RpcError, RpcClosed or TimeoutError."""
         self._next_id += 1
         number = self._next_id
         answer = self._waiting[number] = self._loop.create_future()
@@ -106,11 +106,11 @@ class RpcProcess:
         return result if isinstance(result, dict) else {}
 
     async def notify(self, method: str, params: Message) -> None:
-        """Say something that has no answer."""
+        """Send a notification."""
         await self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def end(self, patience_s: float) -> int | None:
-        """Let it end by itself, since its stdin is closed; then SIGTERM, then SIGKILL to its group, each in time."""
+        """Let it end by itself after closing its stdin; then SIGTERM, then SIGKILL to its group, each in time."""
         self._writer.close()
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
@@ -167,7 +167,7 @@ class RpcProcess:
         await asyncio.wait([self.exited], timeout=STDERR_DRAIN_S)
 
     async def _read_piece(self, reader: asyncio.StreamReader) -> bytes:
-        """The next of its output; nothing when it has ended, or is over and somebody else holds its pipe."""
+        """The next of its output; empty when it has ended, even if another process holds its pipe."""
         reading = asyncio.ensure_future(reader.read(READ_BYTES))
         futures: list[asyncio.Future[Any]] = [reading, self.exited]
         await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
@@ -251,10 +251,8 @@ class RpcProcess:
 
 
 def parse_message(line: bytes) -> Message:
-    """What a line says; nothing if it is no JSON object.
-
-    All of it can be said again, which JSON alone does not promise: halves of characters become U+FFFD, and what is no
-    number becomes null.
+    """The message in a line; empty if it is no JSON object. It can be serialized again, which JSON alone does not
+    promise: lone surrogates become U+FFFD, and non-numbers null.
     """
     try:
         message = json.loads(line, parse_float=_parse_float, parse_constant=lambda _: None)

@@ -1,7 +1,7 @@
-"""What an agent may do when it asks: decided by the permissions of the run, never by a person.
+"""Decides what an agent may do when it asks: by the permissions of the run, never by a person.
 
-`read` lets it look, `edit` lets it also change files within its folder, `full` lets it do everything. An agent that
-does not ask cannot be refused here.
+`read` allows reading, `edit` also changes to files within its folder, `full` everything. An agent that does not ask
+cannot be refused here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def find_refusal(permissions: Permissions, kind: str, paths: Iterable[str], cwd:
 
 
 def _find_outside(paths: list[str], cwd: Path) -> str | None:
-    """Why these files are not for it to change. Links are followed first: where they lead is what would be changed."""
+    """Why these files must not be changed. Links are followed first: their targets are what would change."""
     if not paths:
         return "it does not say which file it would change"
     folder = cwd.resolve()

@@ -1,8 +1,7 @@
-"""Version 1 of the Agent Client Protocol: what we ask of an agent, in its words. Nothing beside this file and
-`updates.py` knows them.
+"""Version 1 of the Agent Client Protocol: requests to an agent. Only this file and `updates.py` know its words.
 
-Of what a client may offer, files and terminals, we offer nothing: an agent has tools of its own, and these run under
-the limits of the run.
+Of what a client may offer, files and terminals, agentq offers nothing: an agent has tools of its own, and these run
+under the limits of the run.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ PERMISSION_MODES: Mapping[Permissions, tuple[str, ...]] = {
     "edit": ("default", "auto", "ask"),
     "full": ("full-access",),
 }
-"""In which of its own modes an agent is put, if it has one: the first in which it does no more than is allowed, or asks
-us before it does. One that it has none of stays in the mode in which it begins."""
+"""The modes that an agent is put into, if it has one: the first in which it does no more than allowed, or asks before.
+An agent without any stays in its default mode.
+"""
 
 STOP_REASONS: Mapping[str, tuple[VerdictKind | None, str]] = {
     "end_turn": (None, ""),
@@ -40,7 +40,7 @@ Message = dict[str, Any]
 
 
 class TurnRefused(Exception):
-    """The agent cannot do this turn; says in which word it ends, and why."""
+    """The agent cannot do this turn; has the verdict and the reason."""
 
     def __init__(self, kind: VerdictKind, why: str) -> None:
         super().__init__(why)
@@ -49,7 +49,7 @@ class TurnRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConversationRequest:
-    """How a conversation is to be opened."""
+    """How to open a conversation."""
 
     cwd: str
     resume: str | None = None
@@ -60,7 +60,7 @@ class ConversationRequest:
 
 @dataclass(frozen=True, slots=True)
 class AcpConversation:
-    """One that is open."""
+    """An open conversation."""
 
     id: str
     model: str | None
@@ -69,7 +69,7 @@ class AcpConversation:
 async def open_conversation(
     child: RpcProcess, wanted: ConversationRequest, env: Mapping[str, str], timeout_s: float
 ) -> AcpConversation:
-    """Greet the agent and open the conversation that is wanted."""
+    """Initialize the agent and open the conversation."""
     hello = await child.request(
         "initialize",
         {
@@ -94,20 +94,19 @@ async def open_conversation(
 
 
 async def send_prompt(child: RpcProcess, conversation: AcpConversation, prompt: str) -> Message:
-    """Say it, and wait for the end of the turn."""
+    """Send the prompt and wait for the end of the turn."""
     text = {"type": "text", "text": prompt}
     return await child.request("session/prompt", {"sessionId": conversation.id, "prompt": [text]})
 
 
 async def cancel_turn(child: RpcProcess, conversation: AcpConversation) -> None:
-    """Ask it to end its turn; the answer to `prompted` tells when it has."""
+    """Ask the agent to end its turn; `send_prompt` returns when it has."""
     await child.notify("session/cancel", {"sessionId": conversation.id})
 
 
 def choose_permission_option(params: Message, *, allow: bool, always: bool) -> Message | None:
-    """Our word on what it asks: the narrowest of its options that says it; None if none of them may be chosen.
-
-    What is allowed `always` is never asked again, whatever it is about then; only a run that may do all says so.
+    """The narrowest option that expresses the decision; None if none may be chosen. What is allowed `always` is never
+    asked again, whatever it is about; only a run with full permissions chooses that.
     """
     kinds = ("allow_once", *(("allow_always",) if always else ())) if allow else ("reject_once", "reject_always")
     for kind in kinds:
@@ -118,7 +117,7 @@ def choose_permission_option(params: Message, *, allow: bool, always: bool) -> M
 
 
 def classify_error(error: RpcError) -> VerdictKind:
-    """What an error means. Agents put the status of the HTTP answer that they met in the code, or beside it."""
+    """What an error means. Agents put the HTTP status in its code, or beside it."""
     if error.code == AUTH_REQUIRED:
         return VerdictKind.AUTH
     more = error.more if isinstance(error.more, dict) else {}
@@ -135,7 +134,7 @@ STATUS_FIELDS = ("statusCode", "status", "httpStatus", "http_status")
 
 
 def format_error(error: RpcError) -> str:
-    """The error in its own words, with the details where it has any."""
+    """The error's own text, with details if there are any."""
     more = error.more if isinstance(error.more, dict) else {"details": error.more}
     details = next((str(more[name]) for name in ("details", "message", "error") if more.get(name)), "")
     return f"{error}: {details}" if details and details not in str(error) else str(error)
@@ -147,7 +146,7 @@ def format_error(error: RpcError) -> str:
 async def _request_session(
     child: RpcProcess, hello: Message, wanted: ConversationRequest, env: Mapping[str, str], timeout_s: float
 ) -> Message:
-    """The answer to the question that opens it; with a login in between, if the environment has what that takes."""
+    """Open the conversation; logs in between if the environment has what that takes."""
     methods, earlier = _list_openings(hello, wanted)
     # No servers of tools are passed: those of the repository are not ours to trust, the user's the agent knows itself.
     params: Message = {"cwd": wanted.cwd, "mcpServers": []} | ({"sessionId": earlier} if earlier else {})
@@ -173,7 +172,7 @@ async def _log_in(child: RpcProcess, login: str, timeout_s: float) -> None:
 
 
 def _list_openings(hello: Message, wanted: ConversationRequest) -> tuple[list[str], str | None]:
-    """By what the conversation is opened, the best first, and which one it goes on from."""
+    """The methods that can open the conversation, the best first."""
     able = _get_object(hello, "agentCapabilities")
     of_sessions = _get_object(able, "sessionCapabilities")
     if wanted.fork is not None:
@@ -191,7 +190,7 @@ def _list_openings(hello: Message, wanted: ConversationRequest) -> tuple[list[st
 
 
 def _find_login(hello: Message, env: Mapping[str, str]) -> str | None:
-    """A way to log in for which all that is needed is in the environment; no other works without a person."""
+    """A login method whose variables are all in the environment; others need a person."""
     for method in _get_list(hello, "authMethods"):
         id_ = str(method.get("id"))
         named = [str(one.get("name")) for one in _get_list(method, "vars") if not one.get("optional")]
@@ -216,7 +215,7 @@ def _build_refusal(error: RpcError, hello: Message, earlier: str | None) -> Turn
 
 
 async def _set_model(child: RpcProcess, id_: str, state: Message, wanted: str | None) -> str | None:
-    """Choose the model that is wanted; says which it is, where it says so."""
+    """Choose the requested model; returns the model in use, if reported."""
     option = next((one for one in _get_list(state, "configOptions") if one.get("category") == "model"), None)
     models = _get_object(state, "models")  # how it was told before there were options
     current = (option or {}).get("currentValue") or models.get("currentModelId")

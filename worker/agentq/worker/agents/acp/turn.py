@@ -1,9 +1,9 @@
 """One turn with an agent that speaks the Agent Client Protocol. Its tasks:
 
 1. Start the agent and open the conversation, each in bounded time.
-2. Say the prompt; tell what the agent does, a doing a line, and answer what it asks by the permissions of the run.
-3. When it is told to stop, ask the agent to cancel its turn, and wait no longer than a moment.
-4. Say by name how it ended, whatever the agent did, and leave no process behind.
+2. Send the prompt; print the agent's events, one a line, and answer its requests by the run's permissions.
+3. On a stop, ask the agent to cancel its turn, and wait only briefly.
+4. Report how it ended, whatever the agent did, and leave no process behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agentq.worker.agents.verdicts import VerdictKind
 CANCEL_GRACE_S = 3.0
 """How long an agent may take to cancel its turn."""
 END_GRACE_S = 2.0
-"""How long it may take to end once nothing is asked of it any more, and again after SIGTERM."""
+"""How long it may take to end after its turn, and again after SIGTERM."""
 DENIALS_MAX = 100
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 128 + signal.SIGTERM
@@ -39,7 +39,7 @@ FactFields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AcpTurnOptions:
-    """What the bridge is started for."""
+    """The options of the bridge."""
 
     argv: Sequence[str]
     prompt: str
@@ -53,11 +53,11 @@ class AcpTurnOptions:
 
 
 class AcpStopped(Exception):
-    """Somebody told us to end."""
+    """The bridge was told to end."""
 
 
 class AcpTurn:
-    """See above."""
+    """Runs one turn."""
 
     def __init__(self, options: AcpTurnOptions) -> None:
         self._options = options
@@ -70,7 +70,7 @@ class AcpTurn:
         self._kill_now = asyncio.Event()
 
     async def run(self) -> int:
-        """All of it; returns our own exit code."""
+        """Run the turn; returns the bridge's exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         try:
@@ -219,7 +219,7 @@ class AcpTurn:
             self._emit_facts()
 
     def _emit_facts(self, **facts: object) -> None:
-        """What is known by now; the running totals are of the conversation, which may be older than this turn."""
+        """Print the known facts; totals are of the conversation, which may be older than this turn."""
         self._totals = dict(self._updates.totals)
         known = {name: value for name, value in facts.items() if value is not None}
         _print_line(to_json({"type": "facts", **known, "totals": self._totals, "denials": self._denials}).decode())

@@ -1,10 +1,10 @@
-"""What an agent tells while it works, in the words of version 1 of its protocol, becomes our doings. Its tasks:
+"""Turns the updates of an agent, in version 1 of the Agent Client Protocol, into agentq's events. Its tasks:
 
-1. Put the pieces of a text together again: a doing is a paragraph or more, not a syllable.
-2. Tell a tool's use when it is known what it is used for, once, and its end, with the files that it changed.
-3. Keep the last words as the answer, and the running totals of what was spent.
+1. Join the pieces of a text: an event is a paragraph or more, not a syllable.
+2. Report a tool call once, when its use is known, and its end, with the files that it changed.
+3. Keep the last message as the answer, and the running totals of spending.
 
-Whatever is malformed is passed through as `other`, or left out.
+Malformed updates become unknown events, or are left out.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ TEXT_CHUNK_CHARACTERS = 4 << 10
 TEXT_CHUNK_MS = 2_000
 ANSWER_CHARACTERS = 256 << 10
 INPUT_CHARACTERS = 512
-"""Of each text in the input of a tool."""
+"""Length limit of each text in the input of a tool."""
 INPUT_PARTS = 32
 SUMMARY_CHARACTERS = 300
 CALLS_MAX = 1_000
-"""How many uses of tools are followed at a time."""
+"""How many tool calls are tracked at a time."""
 PATH_FIELDS = (
     "file_path",
     "filePath",
@@ -49,7 +49,7 @@ PATH_FIELDS = (
     "old_path",
     "new_path",
 )
-"""What agents call the names of files in the input of their tools."""
+"""Fields of a tool's input in which agents name files."""
 _PLAN_STATES: dict[str, Literal["todo", "doing", "done"]] = {"in_progress": "doing", "completed": "done"}
 _IGNORED_UPDATES = frozenset(
     (
@@ -61,7 +61,7 @@ _IGNORED_UPDATES = frozenset(
 
 @dataclass(slots=True)
 class AcpToolCall:
-    """One use of a tool, as far as it has been told."""
+    """One tool call, as reported so far."""
 
     id: str
     title: str = ""
@@ -72,7 +72,7 @@ class AcpToolCall:
     is_reported: bool = False
 
     def add(self, update: Message) -> None:
-        """Take in what is new; what is not there, or not as it should be, stays as it was."""
+        """Merge an update; missing and invalid fields stay as they were."""
         for name in ("title", "kind"):
             if isinstance(update.get(name), str):
                 setattr(self, name, update[name])
@@ -87,7 +87,7 @@ class AcpToolCall:
                 self.text = _extract_text(content.get("content")) or self.text
 
     def names(self) -> list[str]:
-        """All files that it says it is about, wherever it says so."""
+        """All files that it names."""
         given = self.input if isinstance(self.input, dict) else {}
         return [*self.paths, *(given[name] for name in PATH_FIELDS if isinstance(given.get(name), str))]
 
@@ -97,7 +97,7 @@ class AcpToolCall:
 
 
 class AcpUpdates:
-    """Of one turn. What comes before `live` was said in earlier turns, and only its totals count."""
+    """The updates of one turn. Those before `live` are of earlier turns, and only their totals count."""
 
     def __init__(self, tell: SendEvent) -> None:
         self.live = False
@@ -112,7 +112,7 @@ class AcpUpdates:
         self._text_since_ms = 0
 
     def take(self, update: Message) -> None:
-        """One of them."""
+        """Handle one update."""
         match update.get("sessionUpdate"):
             case "usage_update":
                 self._add_cost(update.get("cost"))
@@ -140,7 +140,7 @@ class AcpUpdates:
                 self._send(UnknownEvent(raw=shrink_value(update)))
 
     def call(self, update: Message, *, known: bool = False) -> AcpToolCall:
-        """A tool is used, or its use goes on; `known` if there is nothing more to wait for before it is told."""
+        """A tool call begins or continues; `known` if it can be reported now."""
         self.flush()
         self.answer, self.did_something = "", True
         name = str(update.get("toolCallId", ""))
@@ -161,13 +161,13 @@ class AcpUpdates:
         return call
 
     def flush(self) -> None:
-        """Tell what was gathered."""
+        """Emit the gathered text."""
         text, self._text_parts = self._text_parts, ""
         for doing in _split_text(self._kind, text):
             self._send(doing)
 
     def flush_in_time(self) -> None:
-        """The same, if it has waited long enough: a long text is not kept until its end."""
+        """Emit it if it has waited long enough: a long text is not kept until its end."""
         if self._text_parts and monotonic_ms() - self._text_since_ms >= TEXT_CHUNK_MS:
             self.flush()
 
@@ -179,9 +179,8 @@ class AcpUpdates:
         del self._calls[call.id]
 
     def set_usage(self, usage: object) -> None:
-        """The tokens of the conversation, as they are told with the end of a turn.
-
-        Some count those from the cache among the input and some beside it, which the total tells.
+        """The tokens of the conversation at the end of a turn. Some agents count cached tokens among the input and some
+        beside it, which the total tells.
         """
         told = usage if isinstance(usage, dict) else {}
         counts = [told.get(name) for name in ("totalTokens", "inputTokens", "outputTokens", "cachedReadTokens")]
@@ -192,7 +191,7 @@ class AcpUpdates:
             self.totals["output_tokens"] = written
 
     def _begin_message(self, name: object) -> None:
-        """Some tell where one message ends and another begins; the last one is the answer."""
+        """A new message begins; the last one is the answer."""
         if isinstance(name, str) and name != self._message:
             self.flush()
             self._message, self.answer = name, ""
@@ -218,7 +217,7 @@ class AcpUpdates:
 
 
 def shrink_value(value: Any) -> Any:
-    """A value of somebody else's, as much of it as is told."""
+    """A foreign value, cut to the reported size."""
     match value:
         case str():
             return value if len(value) <= INPUT_CHARACTERS else value[:INPUT_CHARACTERS] + "…"
@@ -244,7 +243,7 @@ def _split_text(kind: type[TextEvent] | type[ThoughtEvent], text: str) -> Iterat
 
 
 def _extract_text(content: object) -> str:
-    """What a block of content says; anything but text only by its name."""
+    """The text of a content block; other blocks by their type only."""
     if not isinstance(content, dict):
         return ""
     if content.get("type") == "text":

@@ -1,1 +1,1 @@
-"""One file for each language that agents speak on stdout."""
+"""Readers for the output formats of agents, one file each."""

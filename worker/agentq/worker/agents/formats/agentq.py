@@ -1,4 +1,4 @@
-"""Our own lines of JSON, for programs that were made to run here: each is a doing, or facts about how it went."""
+"""agentq's own format, JSON lines, for programs made to run here: each is an event, or facts about the outcome."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NonEmptyText = Annotated[str, Field(min_length=1)]
 
 
 class ReportedFacts(BaseModel):
-    """What a program may say of itself beside its doings; what it leaves out stays as it was."""
+    """Facts that a program may report about itself; omitted ones stay unchanged."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
@@ -67,7 +67,7 @@ _event_adapter: TypeAdapter[Any] = TypeAdapter(AnyAgentEvent, config=ConfigDict(
 
 
 class AgentqReader(JsonLinesReader):
-    """One attempt's."""
+    """Reads the output of one attempt."""
 
     def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         self.facts.has_output = True
@@ -98,7 +98,7 @@ class AgentqReader(JsonLinesReader):
             facts.structured = told.structured
 
     def _grown(self, totals: dict[str, float]) -> list[AgentEvent]:
-        """What was spent by what its running totals of the conversation have grown by, where it tells those."""
+        """The spending of this attempt, by the growth of the conversation's totals, if reported."""
         before = self.facts.spent
         input_, cached, output, turns = (
             round(self.grown_since(name, totals[name])) if name in totals else getattr(before, name)
@@ -130,7 +130,7 @@ class AgentqReader(JsonLinesReader):
 
 
 def limit_event(doing: AgentEvent) -> AgentEvent:
-    """A doing of somebody else's, with no more words than ours have."""
+    """A foreign event, cut to the bounds of agentq's."""
     less: dict[str, Any] = {}
     for name, value in doing:
         if isinstance(value, str) and name != "type":

@@ -51,7 +51,7 @@ _UNIT_SCALE = {"": 1, "k": 1_000, "M": 1_000_000}
 
 
 class AiderReader(TextReader):
-    """One attempt's."""
+    """Reads the output of one attempt."""
 
     def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)

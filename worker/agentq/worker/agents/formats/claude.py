@@ -77,7 +77,7 @@ _KIND_OF_ERROR_CODE = {
     "server_error": _Kind.THROTTLED,
     "invalid_request": _Kind.INPUT,
 }
-"""What an answer is marked with that is no answer, but a failed request."""
+"""Marks of an answer that is really a failed request."""
 _NO_SESSION_TEXT = "No conversation found with session ID"
 _INTERRUPTED_TEXT = "[Request interrupted by user"
 _SESSION_IN_USE = re.compile(r"^(?:Error: )?Session ID (\S{1,100}) is already in use")
@@ -85,11 +85,11 @@ _INVALID_ARGUMENTS = re.compile(r"^(?:error: unknown option|error: option '|Erro
 _DENIALS_MAX = 100
 _TOKEN_FIELDS = ("input_tokens", "cached_tokens", "output_tokens")
 _PAID_TOTAL = "paid_usd"
-"""What a conversation has cost, added up from bills of single processes."""
+"""The cost of a conversation, summed over processes."""
 
 
 class ClaudeReader(JsonLinesReader):
-    """One attempt's."""
+    """Reads the output of one attempt."""
 
     def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
@@ -98,7 +98,7 @@ class ClaudeReader(JsonLinesReader):
         self._read, self._cached, self._wrote = 0, 0, 0
         self._of_message = (0, 0, 0)
         self._heard = 0
-        """Tokens that its messages have told, read and written."""
+        """Input and output tokens that its messages reported."""
         self._cost: float | None = None
         self._mark: VerdictKind | None = None
         self._refused = False
@@ -124,7 +124,7 @@ class ClaudeReader(JsonLinesReader):
         return [build_unknown_event(event)]
 
     def read_plain(self, line: str) -> None:
-        """What it prints when it does not even begin."""
+        """Text printed when it fails to start."""
         if not self.facts.has_output:
             if line.startswith(_NO_SESSION_TEXT):
                 self.facts.kind = _Kind.NO_SESSION
@@ -177,7 +177,7 @@ class ClaudeReader(JsonLinesReader):
             yield from self._part(part, mine)
 
     def _counted(self, message: Record, mine: bool) -> Iterator[AgentEvent]:
-        """A message comes in several events, each with the usage so far."""
+        """A message arrives in several events, each with the usage so far."""
         if get_text(message, "model") == "<synthetic>":
             return
         usage = get_record(message, "usage")
@@ -224,7 +224,7 @@ class ClaudeReader(JsonLinesReader):
             yield self.facts.sleep
 
     def _user(self, event: Record) -> Iterator[AgentEvent]:
-        """The ends of tools; and words that Claude Code itself puts there."""
+        """Ends of tool calls, and texts that Claude Code inserts itself."""
         for part in get_records(get_record(event, "message"), "content"):
             if get_text(part, "type") == "text" and get_text(part, "text").startswith(_INTERRUPTED_TEXT):
                 self.facts.kind = _Kind.INTERRUPTED
@@ -262,7 +262,7 @@ class ClaudeReader(JsonLinesReader):
             yield AccountLimitEvent(reached=reached, until_ms=until, what=cut_line(get_text(info, "rateLimitType")))
 
     def _cursor_tool(self, event: Record) -> Iterator[AgentEvent]:
-        """Cursor tells its tools beside its messages."""
+        """Cursor reports its tools beside its messages."""
         self._goes_on()
         id_ = get_text(event, "call_id", "id")
         tool, given, ended = parse_tool_call(get_record(event, "tool_call"))
@@ -296,7 +296,7 @@ class ClaudeReader(JsonLinesReader):
         yield ResultEvent(ok=facts.ok, text=truncate_text(facts.text or facts.error))
 
     def _of_error(self, event: Record) -> VerdictKind | None:
-        """Flags first; then what the request's status and the error say."""
+        """By flags first, then by the request's status and error."""
         if flagged := _KIND_OF_SUBTYPE.get(get_text(event, "subtype")) or _KIND_OF_REASON.get(
             get_text(event, "terminal_reason")
         ):
@@ -315,7 +315,7 @@ class ClaudeReader(JsonLinesReader):
         return _Kind.PLAN_ONLY if self._planning else None
 
     def _billed(self, event: Record) -> SpendingEvent:
-        """The bill is of the conversation or of this process, by the version; what was paid before is taken off."""
+        """The bill is of the conversation or of this process, by version; earlier payments are subtracted."""
         totals: dict[str, float] = {}
         if event.get("total_cost_usd") is not None:
             totals["cost_usd"] = get_number(event, "total_cost_usd")
@@ -339,8 +339,8 @@ class ClaudeReader(JsonLinesReader):
         return self._spent()
 
     def _before(self, totals: Mapping[str, float]) -> Mapping[str, float]:
-        """What is in these totals of the attempts before: nothing if they are those of this process. That they are if
-        they are nearer to the tokens that its messages have told than what they have grown by.
+        """The part of these totals from earlier attempts: none if they are of this process alone. They are if they are
+        nearer to the tokens that its messages reported than their growth is.
         """
         before = dict(self.before.totals)
         before.setdefault("cost_usd", before.pop(_PAID_TOTAL, 0))
@@ -350,8 +350,8 @@ class ClaudeReader(JsonLinesReader):
         return {} if abs(now - self._heard) < abs(now - then - self._heard) else before
 
     def _after(self, totals: dict[str, float], before: Mapping[str, float]) -> dict[str, float]:
-        """The totals of the conversation. A sum that the agent itself does not tell has a name of its own: it lacks
-        what attempts have cost that were killed.
+        """The totals of the conversation. A sum that the agent does not report has a name of its own: it lacks the cost
+        of killed attempts.
         """
         then = self.before.totals
         if before or not then:
@@ -364,20 +364,20 @@ class ClaudeReader(JsonLinesReader):
 
 
 def _count_input_tokens(usage: Record) -> tuple[int, int]:
-    """All that was read, and what of it came from the cache."""
+    """All input tokens, and the cached ones among them."""
     cached = get_count(usage, "cache_read_input_tokens", "cacheReadInputTokens")
     fresh = get_count(usage, "input_tokens", "inputTokens")
     return fresh + cached + get_count(usage, "cache_creation_input_tokens", "cacheCreationInputTokens"), cached
 
 
 def _extract_error(event: Record) -> str:
-    """Amp tells one error as text, Qwen one with a message, Claude a list."""
+    """Amp reports an error as text, Qwen as an object with a message, Claude as a list."""
     listed = [one for one in get_list(event, "errors") if isinstance(one, str)]
     return "; ".join(listed[:5]) or get_text(event, "error") or get_text(get_record(event, "error"), "message")
 
 
 def _to_epoch_ms(number: float) -> int | None:
-    """Moments are told in seconds, and by some in milliseconds."""
+    """Times are in seconds, from some agents in milliseconds."""
     if number <= 0:
         return None
     return int(number if number > 1e11 else number * 1_000)

@@ -55,7 +55,7 @@ _TOOL_ITEMS = ("command_execution", "mcp_tool_call", "web_search", "collab_tool_
 
 
 class CodexReader(JsonLinesReader):
-    """One attempt's."""
+    """Reads the output of one attempt."""
 
     def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
@@ -167,7 +167,7 @@ class CodexReader(JsonLinesReader):
         yield ResultEvent(ok=False, text=truncate_text(message))
 
     def _billed(self, usage: Record) -> SpendingEvent:
-        """Of the whole thread, less what it was before."""
+        """The tokens of the whole thread, less those before."""
         totals = {name: get_count(usage, name) for name in ("input_tokens", "cached_input_tokens", "output_tokens")}
         self.facts.totals = dict(totals)
         read, cached, wrote = (int(self.grown_since(name, total)) for name, total in totals.items())

@@ -1,4 +1,4 @@
-"""What Cursor calls its tools: each is an object under its own name, as in `{"editToolCall": {"args": …}}`."""
+"""Parses Cursor's tool calls: each is an object under its own name, as in `{"editToolCall": {"args": …}}`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TOOL_NAMES = {"shell": "Bash", "edit": "Edit", "write": "Write", "read": "Read"
 
 
 def parse_tool_call(call: Record) -> tuple[str, Record, Record]:
-    """The tool's name as Claude has it, what it was given, and how it ended, as far as that is known."""
+    """The tool's name as Claude has it, its input, and how it ended, as far as known."""
     for name, told in call.items():
         if isinstance(told, dict) and name.endswith("ToolCall"):
             short = name.removesuffix("ToolCall")

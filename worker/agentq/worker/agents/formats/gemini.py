@@ -47,7 +47,7 @@ _GEMINI_EXITS = {
     55: _Kind.INPUT,
     130: _Kind.INTERRUPTED,
 }
-"""Login, input, sandbox, configuration, turns, a tool, a folder that it does not trust, cancelled."""
+"""Login, input, sandbox, configuration, turns, a tool, an untrusted folder, cancelled."""
 _HTTP_STATUSES = (400, 401, 402, 403, 404, 408, 413, 422, 429, *range(500, 505))
 EXIT_KINDS = {status % 256: kind for status in _HTTP_STATUSES if (kind := classify_status(status))} | _GEMINI_EXITS
 _WRITE_TOOLS = ("write_file", "replace", "edit")
@@ -64,7 +64,7 @@ _ERROR_LINES_MAX = 200
 
 
 class GeminiReader(JsonLinesReader):
-    """One attempt's."""
+    """Reads the output of one attempt."""
 
     def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
@@ -107,7 +107,7 @@ class GeminiReader(JsonLinesReader):
         self._pieces.add(get_text(event, "content"))
 
     def _turn(self) -> Iterator[AgentEvent]:
-        """The model was asked by the prompt, and is asked again when tools have ended."""
+        """The prompt asks the model, and ended tool calls ask it again."""
         if self._asked:
             self._asked = False
             self._turns += 1
@@ -164,7 +164,7 @@ class GeminiReader(JsonLinesReader):
         return self.set_spending(read, get_count(stats, "cached"), get_count(stats, "output_tokens"), self._turns)
 
     def read_error(self, line: str) -> Iterable[AgentEvent]:
-        """The error is an object over several lines, as one prints it for people."""
+        """The error is an object over several lines, printed for people."""
         line = clean_line(line)
         self.note_complaint(line)
         if line.startswith(_NO_SESSION_TEXTS):
@@ -187,7 +187,7 @@ class GeminiReader(JsonLinesReader):
 
 
 def _parse_refusal(error: str) -> str:
-    """What the service said of a request that is repeated: the message of an object, or prose."""
+    """The service's message about a repeated request, from an object or prose."""
     told = parse_event(error[found:]) if (found := error.find("{")) >= 0 else None
     return get_text(get_record(told or {}, "error"), "message") or error
 

@@ -35,7 +35,7 @@ _WRITE_TOOLS = ("developer__text_editor", "text_editor", "write", "edit")
 
 
 class GooseReader(JsonLinesReader):
-    """One attempt's."""
+    """Reads the output of one attempt."""
 
     def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)

@@ -1,4 +1,4 @@
-"""The reader that all agents have in common whose output is one JSON object a line."""
+"""The base of readers for agents whose output is one JSON object a line."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from agentq.worker.agents.reader import AgentFacts, PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind
 
 REFUSALS_MAX = 4
-"""Requests that an agent's service refuses one after the other before the agent is ended: the run's own backoff goes on
-asking, in the same conversation, and holds no slot meanwhile."""
+"""How many requests the service may refuse in a row before the agent is ended: the run's own backoff continues, in the
+same conversation, and holds no slot meanwhile.
+"""
 _ERROR_CHARACTERS = 600
 _ERROR_LINE = re.compile(r"(?:\w*error|fatal|panic)\b", re.IGNORECASE)
 _WARNING_LINE = re.compile(r"\W*warn", re.IGNORECASE)
@@ -47,7 +48,7 @@ _PLAN_ITEMS_MAX = 100
 
 
 class JsonLinesReader(ABC):
-    """A format says what an event means, in `told`; lines that are no events are passed over, or read by `plain`."""
+    """A format interprets events in `read_event`; other lines are skipped, or read by `read_plain`."""
 
     def __init__(self, before: PriorConversation) -> None:
         self.before = before
@@ -70,10 +71,10 @@ class JsonLinesReader(ABC):
 
     @abstractmethod
     def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
-        """What an event means."""
+        """The events of one line's object."""
 
     def _drop_long_names(self) -> None:
-        """What is longer is no id, and no model that there is."""
+        """A longer text is no id and no existing model."""
         facts = self.facts
         if len(facts.session or "") > CONVERSATION_FIELD_CHARACTERS:
             facts.session = None
@@ -81,7 +82,7 @@ class JsonLinesReader(ABC):
             facts.model = None
 
     def read_plain(self, line: str) -> None:
-        """A line that is no event: a complaint, perhaps."""
+        """A line that is no event: perhaps an error."""
         self.note_complaint(line)
 
     def read_error(self, line: str) -> Iterable[AgentEvent]:
@@ -89,7 +90,7 @@ class JsonLinesReader(ABC):
         return []
 
     def on_refused_request(self, message: str) -> Iterator[AgentEvent]:
-        """Its service refused a request, and the agent will repeat it."""
+        """The service refused a request, and the agent will retry it."""
         self._refusals += 1
         self.facts.kind = classify_service_error(0, message) or VerdictKind.THROTTLED
         self.facts.error = cut_error(message)
@@ -102,8 +103,8 @@ class JsonLinesReader(ABC):
         )
 
     def note_complaint(self, line: str) -> None:
-        """The last words outside of the agent's language are all that there is, when it dies without a word in it. One
-        that says that it is an error counts for more than what follows it.
+        """Keep the last plain text, the only explanation when the agent dies without an event. A line that says that it
+        is an error counts more than what follows it.
         """
         if not line.strip() or _WARNING_LINE.match(line):
             return
@@ -115,7 +116,7 @@ class JsonLinesReader(ABC):
             self.facts.error = self._complaint
 
     def start_tool(self, id_: str, tool: str, given: Any) -> ToolCallEvent:
-        """A tool is used; it is remembered until it ends, and the oldest is forgotten where there are too many."""
+        """A tool call begins; it is remembered until it ends, and the oldest is dropped beyond a bound."""
         called = ToolCallEvent(
             id=id_[:200], tool=cut_line(tool), about=summarize_input(given), input=shrink_value(given)
         )
@@ -125,22 +126,20 @@ class JsonLinesReader(ABC):
         return called
 
     def end_tool(self, id_: str) -> ToolCallEvent | None:
-        """The tool that has ended, if it is known."""
+        """The tool call that has ended, if it is known."""
         return self._open_tools.pop(id_[:200], None)
 
     def grown_since(self, name: str, total: float, totals: Mapping[str, float] | None = None) -> float:
-        """What one of the agent's running totals has grown by in this attempt. One that is smaller than it was has
-        begun anew.
-        """
+        """How much one of the agent's totals has grown in this attempt. A smaller total has restarted."""
         before = (self.before.totals if totals is None else totals).get(name, 0)
         return total - before if total >= before else total
 
     def set_spending(
         self, input_: int, cached: int, output: int, turns: int, cost: float | None = None
     ) -> SpendingEvent:
-        """Keep what was spent so far; a cost that the agent does not tell is reckoned, where the price is known.
+        """Keep the spending so far; a cost that is not reported is computed, where the price is known.
 
-        What nobody can have spent is told as the most, or the least, that can be.
+        Impossible numbers are cut to the bounds.
         """
         input_, cached, output, turns = (
             min(max(each, 0), SPENT_COUNT_MAX - 1) for each in (input_, cached, output, turns)
@@ -155,7 +154,7 @@ class JsonLinesReader(ABC):
 
 
 def build_plan_event(items: list[Record]) -> TodoListEvent:
-    """A plan whose items have a text and, by one word, how far they are."""
+    """A plan whose items have a text and a state."""
     return TodoListEvent(items=[_parse_plan_item(item) for item in items[:_PLAN_ITEMS_MAX]])
 
 
@@ -178,5 +177,5 @@ def build_unknown_event(event: Record) -> UnknownEvent:
 
 
 def cut_error(text: str) -> str:
-    """As much of an error as is kept."""
+    """An error, cut to the kept length."""
     return truncate_text(text.strip())

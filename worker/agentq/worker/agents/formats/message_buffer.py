@@ -1,4 +1,4 @@
-"""An answer that comes in pieces of a few letters, and is told in whole messages."""
+"""Joins an answer that arrives in small pieces to whole messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from agentq.worker.agents.formats.safe_values import cut_answer
 
 
 class MessageBuffer:
-    """What the model has said since it was last asked, and what of that has not been told yet."""
+    """The model's answer since it was last asked, and its part not sent yet."""
 
     def __init__(self) -> None:
         self.answer = ""
@@ -18,10 +18,10 @@ class MessageBuffer:
         self._unsent = cut_answer(self._unsent + text)
 
     def reset(self) -> None:
-        """What follows is another answer."""
+        """The next text is another answer."""
         self.answer = ""
 
     def take_unsent(self) -> list[TextEvent]:
-        """The pieces so far, as one."""
+        """The unsent pieces, as one."""
         untold, self._unsent = self._unsent, ""
         return [TextEvent(text=truncate_text(untold))] if untold.strip() else []

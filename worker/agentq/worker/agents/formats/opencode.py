@@ -48,15 +48,15 @@ _KIND_OF_ERROR_NAME = {
 _REFUSED_REQUEST = re.compile(
     r'^timestamp=\S+ level=ERROR .*\bmessage="stream error" .*\bsmall=false .*\berror\.error="(?P<error>.*)"$'
 )
-"""A line of its log. What is `small` is the title of the conversation, which it can do without."""
+"""A line of its log. `small` is the conversation's title, which it does not need."""
 _LOG_LINE = re.compile(r"^timestamp=\S+ level=")
 _ERROR_PREFIX = re.compile(r"^(?:\w+: )?(?:Failed after \d+ attempts\. Last error: )?")
 _KIND_OF_REASON = {"content-filter": _Kind.REFUSED, "length": None, "error": None}
-"""Ends of a step that are no good last word."""
+"""Ends of a step that are no success."""
 
 
 class OpencodeReader(JsonLinesReader):
-    """One attempt's."""
+    """Reads the output of one attempt."""
 
     def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
@@ -120,7 +120,7 @@ class OpencodeReader(JsonLinesReader):
         yield TextEvent(text=truncate_text(text))
 
     def _tool(self, part: Record) -> Iterator[AgentEvent]:
-        """A tool is told when it has ended."""
+        """A tool call is reported when it has ended."""
         id_, tool, state = get_text(part, "callID"), get_text(part, "tool"), get_record(part, "state")
         called = self.start_tool(id_, tool, state.get("input"))
         self.end_tool(id_)

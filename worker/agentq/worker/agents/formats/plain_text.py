@@ -1,4 +1,4 @@
-"""Any program: each line of its output is something that it says, and its exit code is its last word."""
+"""Any program: each line of its output is text, and its exit code is its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEPT_CHARACTERS = 16 << 10
 
 
 class TextReader:
-    """One attempt's. What it answered is the end of what it said."""
+    """Reads the output of one attempt. Its answer is the end of its output."""
 
     def __init__(self, before: PriorConversation) -> None:
         self.facts = AgentFacts(model=before.model, exits={0: VerdictKind.OK})

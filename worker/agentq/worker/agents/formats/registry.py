@@ -1,4 +1,4 @@
-"""Which reader understands which format."""
+"""The reader of each format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Reading what a program has printed without trusting its shape: whatever is not there, or not of the right kind, is
-empty. Everything that comes out of here is bounded, and can be written as JSON again.
+"""Reads JSON of a program without trusting its shape: missing or invalid values are empty. All results are bounded, and
+valid JSON again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import JsonValue
 
 ANSWER_CHARACTERS = 64 << 10
-"""How much of an answer is kept; the whole is in the raw log."""
+"""How much of an answer is kept; the raw log has all of it."""
 INPUT_CHARACTERS = 2 << 10
 _STRING_CHARACTERS = 600
 _ITEMS_MAX = 24
@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 
 def parse_event(line: str) -> Record | None:
-    """The object on a line, or None where there is none."""
+    """The object in a line; None if there is none."""
     if line.lstrip()[:1] != "{":
         return None
     try:
@@ -42,7 +42,7 @@ def _reject_constant(_name: str) -> None:
 
 
 def clean_line(line: str) -> str:
-    """The line as text that can be written as UTF-8, without what is for the colours of a terminal."""
+    """The line as valid UTF-8 text, without terminal colours."""
     if "\x1b" in line:
         line = _TERMINAL_ESCAPE.sub("", line)
     return line if line.isascii() else line.encode("utf-8", "replace").decode("utf-8")
@@ -64,12 +64,12 @@ def get_records(record: Record, name: str) -> list[Record]:
 
 
 def get_text(record: Record, *names: str) -> str:
-    """The first of these that is a text, and not an empty one."""
+    """The first of these that is a non-empty text."""
     return next((value for name in names if isinstance(value := record.get(name), str) and value), "")
 
 
 def get_number(record: Record, *names: str) -> float:
-    """The first of these that is a number, if that is a sane one; else 0."""
+    """The first of these that is a reasonable number; else 0."""
     for name in names:
         value = record.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -82,13 +82,13 @@ def get_count(record: Record, *names: str) -> int:
 
 
 def cut_line(text: str, characters: int = _SUMMARY_CHARACTERS) -> str:
-    """The first words of a text, on one line."""
+    """The beginning of a text, on one line."""
     words = " ".join(text[: characters * 4].split())
     return words if len(words) <= characters else f"{words[: characters - 1]}…"
 
 
 def summarize_input(value: JsonValue) -> str:
-    """What a tool is used on, as far as its input tells."""
+    """What a tool is used on, as far as its input says."""
     if isinstance(value, str):
         return cut_line(value)
     if not isinstance(value, dict):
@@ -109,7 +109,7 @@ _SUMMARY_FIELDS = (
 
 
 def shrink_value(value: Any) -> JsonValue:
-    """As much of a value as is told: short texts, short lists, not deep; whatever is still long becomes a text."""
+    """A value cut to the reported size: short texts, short lists, limited depth; beyond that a text."""
     less = _shrink_deep(value, _DEPTH_MAX)
     shown = json.dumps(less, ensure_ascii=False, allow_nan=False)
     return less if len(shown) <= INPUT_CHARACTERS else f"{shown[:INPUT_CHARACTERS]}…"
@@ -133,7 +133,7 @@ def _shrink_deep(value: Any, depth: int) -> JsonValue:
 
 
 def extract_text(content: Any) -> str:
-    """The words of a message's content: a text, or parts of which some are texts."""
+    """The text of a message's content: a text, or the text parts of a list."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -142,5 +142,5 @@ def extract_text(content: Any) -> str:
 
 
 def cut_answer(text: str) -> str:
-    """As much of an answer as is kept."""
+    """An answer, cut to the kept length."""
     return text if len(text) <= ANSWER_CHARACTERS else f"{text[:ANSWER_CHARACTERS]}…"

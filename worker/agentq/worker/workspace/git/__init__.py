@@ -1,1 +1,1 @@
-"""Git, called safely on repositories that are not ours."""
+"""Git, called safely on untrusted repositories."""

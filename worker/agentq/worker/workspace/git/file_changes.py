@@ -1,4 +1,4 @@
-"""What differs between two states of the files, as git lists it; and what an index hides from that."""
+"""The differences between two states of the files, as git lists them, and what an index hides from that."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SUBMODULE_MODE = "160000"
 ABSENT_MODE = "000000"
 CONFLICT_MARK = b"M"
 SPARSE_MARK = b"S"
-"""Marks of `git ls-files -v`; a small letter says that changes of the file are not looked for."""
+"""A mark of `git ls-files -v`; a small letter says that git does not look for changes of the file."""
 _MARKED_PATH = re.compile(rb"(?:\A|(?<=\0))([^H]) ([^\0]+)\0")
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A path that differs, and what it was and is."""
+    """A changed path, with its modes before and after."""
 
     path: str
     old_mode: str
@@ -36,15 +36,15 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What differs, as git lists it."""
+    """The changed paths."""
 
     entries: list[FileChange]
     lines: list[tuple[int, int]]
-    """Lines that came and went, by file."""
+    """Inserted and deleted lines, by file."""
 
     @classmethod
     def read(cls, told: str) -> FileChanges:
-        """From what `--raw` and `--numstat` print."""
+        """Parses the output of `--raw` and `--numstat`."""
         entries: list[FileChange] = []
         lines: list[tuple[int, int]] = []
         words = iter(told.split("\0"))
@@ -63,13 +63,13 @@ def _parse_count(text: str) -> int:
 
 
 def list_marked(git: Git) -> dict[str, bytes]:
-    """The paths in the index that are not plain, and their marks: in conflict, or hidden."""
+    """Paths in the index that are in conflict or hidden, with their marks."""
     listed = git.bytes("ls-files", "-v", "-z")
     return {os.fsdecode(found[2]): found[1] for found in _MARKED_PATH.finditer(listed)}
 
 
 def unhide_changes(git: Git, marks: dict[str, bytes]) -> None:
-    """Have git see all changes again. In a sparse worktree, what was not checked out is not there for that reason."""
+    """Make git see all changes again. In a sparse worktree, files that were not checked out are not deletions."""
     assert git.git_dir is not None
     sparse = (git.git_dir / "config.worktree").exists()
     skipped = [path for path, mark in marks.items() if mark.upper() == SPARSE_MARK]

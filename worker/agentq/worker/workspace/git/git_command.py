@@ -1,8 +1,8 @@
-"""Git, run so that nothing waits for a person, nothing that the repository says runs, and no process stays behind.
+"""Runs git so that it never asks a person, never runs what the repository configures, and leaves no process.
 
-1. It is called from a thread, and blocks that. Every call has a time limit; a leash ends what runs, from any thread.
-2. What is set around it is scrubbed, and what a repository could make it run is switched off; see `safe_config`.
-3. What fails is one sentence with git's own last line; passwords in addresses are not shown.
+1. Calls block their thread. Every call has a time limit; a cancellation ends it from any thread.
+2. The environment is scrubbed, and what a repository could make git run is switched off; see `safe_config`.
+3. A failure is one sentence with git's own last line; passwords in addresses are hidden.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from agentq.worker.workspace.git.stale_locks import remove_stale_locks
 
 GIT_VERSION_MIN = (2, 30)
 LOCAL_TIMEOUT_MS = 600_000
-"""For a command that only touches this machine."""
+"""The limit of a command on this machine."""
 REMOTE_TIMEOUT_MS = 1_800_000
-"""For one that speaks with another."""
+"""The limit of a command that talks to another machine."""
 STOP_GRACE_MS = 2_000
-"""Git told to end removes its locks, which takes a moment."""
+"""Git removes its locks when it is terminated, which takes a moment."""
 LOCK_WAIT_MS = 30_000
-"""How long a lock of somebody else's is waited for: until it would be taken for one that was left behind, at least."""
+"""How long to wait for a lock: at least until it would count as stale."""
 RETRY_PAUSE_S = 0.05
 SHOWN_CHARACTERS = 300
 _LOCK_ERRORS = (".lock': File exists", "could not lock config file")
-"""What git says where somebody else is at it. That a branch is not where it should be is no lock, though it says so."""
+"""Git's messages when a lock is held. A branch that has moved is no lock, although git says so."""
 _TRANSIENT_ERRORS = ("commondir",)
-"""What it says where a worktree of the repository comes or goes that moment: the next time it has not seen it."""
+"""Git's message when a worktree of the repository comes or goes at that moment; a retry succeeds."""
 CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class GitFailed(AgentqError):
-    """Git could not do it."""
+    """Git failed."""
 
     def __init__(self, message: str, stderr: str = "", code: int | None = None) -> None:
         super().__init__(message)
         self.stderr = stderr
-        """All that git wrote of it."""
+        """All that git wrote to stderr."""
         self.code = code
 
 
 class GitCancelled(GitFailed):
-    """Git was ended, because nobody wants the result any more."""
+    """Git was ended by a cancellation."""
 
 
 class GitCancellation:
-    """What ends the commands of one attempt, and lets it begin no more."""
+    """Ends the git commands of one attempt and refuses new ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class GitCancellation:
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """End what runs, and refuse what would come."""
+        """End running commands and refuse new ones."""
         with self._lock:
             self._cancelled.set()
             for one in self._running:
@@ -90,7 +90,7 @@ class GitCancellation:
             self._running.discard(process)
 
     def pause(self, seconds: float) -> None:
-        """Wait a moment, or until it is pulled."""
+        """Wait for a moment, or until the cancellation."""
         self._cancelled.wait(seconds)
         self.check()
 
@@ -101,25 +101,25 @@ class GitCancellation:
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Git, standing in a folder."""
+    """Git in one folder."""
 
     folder: Path
     git_dir: Path | None = None
-    """Where it is said, and what stands in the folder is not believed."""
+    """The git directory, if given; the folder's own `.git` is not trusted then."""
     work_tree: Path | None = None
     safe_config: SafeGitConfig = field(default_factory=SafeGitConfig)
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Variables by which its processes are known as those of a run."""
+    """Variables that mark its processes as those of a run."""
     cancellation: GitCancellation = field(default_factory=GitCancellation)
     held_fds: tuple[int, ...] = ()
-    """Descriptors that it keeps open: locks that are not to be free before it has ended."""
+    """Descriptors that commands keep open: locks that must not be free before they have ended."""
 
     def in_folder(self, folder: Path, git_dir: Path | None = None) -> Self:
-        """The same in another folder: with its git directory said, a working tree of that."""
+        """Git in another folder; with its git directory given, that is its working tree."""
         return replace(self, folder=folder, git_dir=git_dir, work_tree=folder if git_dir else None)
 
     def holding(self, *descriptors: int) -> Self:
-        """The same, each command of which keeps these open until it has ended."""
+        """Git whose commands keep these descriptors open until they have ended."""
         return replace(self, held_fds=(*self.held_fds, *descriptors))
 
     def __call__(
@@ -132,7 +132,7 @@ class Git:
         remote: bool = False,
         wait_for_locks: bool = False,
     ) -> str:
-        """What it prints. An exit code but 0 and those in `also` raises `GitFailed`; `patient` waits for locks."""
+        """Its output. An exit code other than 0 and `ok_codes` raises `GitFailed`; `wait_for_locks` retries."""
         ok_codes = tuple(ok_codes)
         output = self.bytes(
             *words,
@@ -146,7 +146,7 @@ class Git:
         return os.fsdecode(output)
 
     def answers(self, *words: str) -> str | None:
-        """What it prints, without the end of the line; None where it says no."""
+        """Its output without the line end; None if git exits with an error."""
         try:
             return self(*words).rstrip("\n")
         except GitCancelled:
@@ -157,7 +157,7 @@ class Git:
             return None
 
     def locate(self) -> GitPlace:
-        """The repository that its folder is in; raises `Invalid` where that is in none."""
+        """The repository that its folder is in; raises `Invalid` where there is none."""
         place = self.safe_config.locate(self.folder, self.git_dir, self.work_tree)
         if place is not None:
             return place
@@ -169,16 +169,16 @@ class Git:
         raise Invalid(f"{self.folder} is not in a git repository; begin one with `git init`, or name another.")
 
     def version(self) -> tuple[int, ...]:
-        """Of the git that is installed; raises `GitFailed` where that is too old for us."""
+        """The version of the installed git; raises `GitFailed` if it is too old."""
         return _read_version(os.environ.get("PATH", os.defpath))
 
     def pushes_to(self, remote: str) -> str:
-        """Its addresses, a line each, as the configuration has them now."""
+        """The push addresses of a remote, a line each, as configured now."""
         return self.answers("remote", "get-url", "--push", "--all", remote) or remote
 
     def push(self, remote: str, refspec: str, *options: str, expected: str | None = None) -> None:
-        """To a remote, unless that is not where it was expected. Where it is a path on this machine, its hooks and
-        programs do not run, either.
+        """Push to a remote, unless its address has changed. For a path on this machine, hooks and programs of that
+        repository do not run.
         """
         addresses = self.pushes_to(remote)
         if expected not in (None, addresses):
@@ -195,7 +195,7 @@ class Git:
         self("push", "-q", "--no-verify", *receive_pack, *options, remote, refspec, remote=True)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether a commit is in the history of another, or is that one."""
+        """Whether a commit is an ancestor of another, or the same."""
         if older == newer:
             return True
         try:
@@ -230,7 +230,7 @@ class Git:
         self, argv: Sequence[str], stdin: bytes, variables: Mapping[str, str], limit_ms: int, verb: str
     ) -> tuple[int, bytes, bytes]:
         try:
-            # In our session, where nothing that a run started ever gets, so that nobody takes its exit code from us.
+            # In the worker's own session, so that `reap_orphans` does not take its exit code.
             popen = subprocess.Popen(
                 argv,
                 cwd=self.folder,
@@ -263,7 +263,7 @@ class Git:
         remote: bool = False,
         wait_for_locks: bool = False,
     ) -> bytes:
-        """The same, as it is."""
+        """Its output as bytes."""
         stdin = os.fsencode(input) if isinstance(input, str) else input
         variables = {**self._variables(remote=remote), **settings, **identity}
         deadline_ms = monotonic_ms() + LOCK_WAIT_MS
@@ -284,12 +284,12 @@ def is_local_address(address: str) -> bool:
 
 
 def hide_credentials(text: str) -> str:
-    """What may be shown of an address, or of a text that has some in it."""
+    """Hide credentials of addresses in a text."""
     return CREDENTIALS.sub("***@", text)
 
 
 def _end_process(popen: subprocess.Popen[bytes]) -> None:
-    """See that neither it nor anything it started is left."""
+    """End it and everything it started."""
     if popen.poll() is None:
         _signal_group(popen, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -305,7 +305,7 @@ def _signal_group(popen: subprocess.Popen[bytes], number: signal.Signals) -> Non
 
 
 def _format_error(stderr: str, code: int) -> str:
-    """The line that says most: the last that is marked as a fault, or the last."""
+    """The last line marked as an error, or the last line."""
     lines = [
         line.strip() for line in sanitize_text(stderr).splitlines() if line.strip() and not line.startswith("hint:")
     ]

@@ -1,4 +1,5 @@
-"""Files of a git directory that a run may have changed: read without following or waiting, removed whatever they are.
+"""Files of a git directory that a run may have changed: read without following links or blocking, removed whatever they
+are.
 
 A run can put a pipe, a link, a folder or any bytes in the place of `HEAD`, `MERGE_HEAD`, `index.lock` and the like.
 """
@@ -16,7 +17,7 @@ FILE_BYTES_MAX = 64 << 10
 
 
 def read_text(path: Path) -> str:
-    """What a file says; nothing if it is no plain file of text."""
+    """The content of a file; empty if it is no regular text file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -30,7 +31,7 @@ def read_text(path: Path) -> str:
 
 
 def remove_path(path: Path) -> None:
-    """A file, link or folder, if there is one; a link itself, not what it leads to."""
+    """Remove a file, link or folder, if it exists; a link itself, not its target."""
     if path.is_dir() and not path.is_symlink():
         remove_tree(path)
     else:
@@ -38,7 +39,7 @@ def remove_path(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """A folder, with what was made unwritable in it, and however deep it is."""
+    """Remove a folder, even with unwritable parts, however deep it is."""
 
     def mend(function: object, name: str, _: object) -> None:
         folder = Path(name).parent

@@ -1,7 +1,7 @@
-"""Nothing that is not merged is ever lost: before a worktree or a branch goes, what only it holds gets a ref.
+"""Preserves unmerged work: before a worktree or a branch is removed, commits that only it holds get a ref.
 
-A run has one, `refs/agentq/<run>`. What is put there is added to what is there: where neither holds the other, a commit
-joins them. What nobody has committed becomes a commit first.
+Each run has one, `refs/agentq/<run>`. New commits are added to it: where neither contains the other, a commit joins
+them. Uncommitted changes are committed first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AGENTQ_IDENTITY = {
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "agentq"), ("EMAIL", "agentq@localhost"))
 }
-"""Whose name stands on commits that are nobody's work, and are made for the sake of what they hold."""
+"""The author of commits that agentq makes only to preserve content."""
 
 
 def get_preserved_ref(run: str) -> str:
@@ -30,7 +30,7 @@ def get_preserved_ref(run: str) -> str:
 
 
 def preserve_commits(git: Git, run: str, *commits: str, target: str | None = None) -> str | None:
-    """See that commits can be reached for good, from the target or from the run's ref; what that ref is by this."""
+    """Make commits reachable, from the target or from the run's ref; returns that ref's commit."""
     ref = get_preserved_ref(run)
     if all(commit == target for commit in commits):
         return None
@@ -61,9 +61,9 @@ def _join_commits(git: Git, run: str, heads: list[str]) -> str:
 
 
 def commit_snapshot(git: Git, run: str, *, without: Iterable[str] = ()) -> str | None:
-    """A commit of what a worktree holds that nobody has committed, conflicts and all; None if there is no such thing.
+    """A commit of everything uncommitted in a worktree, conflicts included; None if there is nothing.
 
-    Neither its branch nor its index changes. Ignored files are in no commit.
+    Neither its branch nor its index changes. Ignored files are not included.
     """
     assert git.git_dir is not None
     index = git.git_dir / "agentq-index"
@@ -88,9 +88,9 @@ def write_empty_tree(git: Git) -> str:
 
 
 def add_all_files(git: Git, *, settings: dict[str, str] | None = None, without: Iterable[str] = ()) -> list[str]:
-    """Bring all that a worktree holds into an index, but for ignored files and some paths.
+    """Add all files of a worktree to an index, except ignored files and some paths.
 
-    A repository that was made within it is no part of it, and is left out; says which there are.
+    Repositories made within it are left out; returns their paths.
     """
     assert git.work_tree is not None
     nested: list[str] = []
@@ -108,12 +108,12 @@ def add_all_files(git: Git, *, settings: dict[str, str] | None = None, without: 
 
 
 def _is_inside(folder: Path, path: str) -> bool:
-    """Whether no link leads away from there; git has nothing beyond one, and will not hear of it."""
+    """Whether no link on the way leads outside; git refuses paths beyond one."""
     return not any((folder / above).is_symlink() for above in Path(path).parents)
 
 
 def find_nested_repositories(git: Git) -> list[str]:
-    """Those that are new in a worktree, and not of its submodules."""
+    """Repositories that are new in a worktree and no submodules."""
     assert git.work_tree is not None
     listed = git("ls-files", "-o", "-z", "--exclude-standard", "--directory", "--no-empty-directory")
     found = [path.rstrip("/") for path in listed.split("\0") if path.endswith("/")]
@@ -121,7 +121,7 @@ def find_nested_repositories(git: Git) -> list[str]:
 
 
 def push_preserved(repository: GitRepository, run: str) -> None:
-    """Push what is kept of a run to the remote, where another host finds it, with what that has kept there before."""
+    """Push a run's ref to the remote, joined with what another host has preserved there."""
     ref = get_preserved_ref(run)
     for last in (False, True):
         try:
@@ -134,7 +134,7 @@ def push_preserved(repository: GitRepository, run: str) -> None:
 
 
 def fetch_preserved(repository: GitRepository, run: str) -> str | None:
-    """What another host kept of a run and pushed, now here as well; None if there is no such thing."""
+    """Fetch what another host preserved of a run; None if there is nothing."""
     ref = get_preserved_ref(run)
     fetched_ref = f"refs/agentq-fetched/{run}"
     try:

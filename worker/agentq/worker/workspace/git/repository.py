@@ -1,7 +1,7 @@
-"""A repository: one on this machine, found from any folder in it, or a copy of one that has an address.
+"""A git repository: one on this machine, found from any folder in it, or a clone of an address.
 
-A copy is bare, lives in the worker's home, and is brought up to date whenever a run begins in it. Whatever kind it is:
-a base becomes a commit when it is asked for, and never by what happens to be checked out.
+A clone is bare, lives in the worker's home, and is updated whenever a run starts in it. For either kind, a base is
+resolved to a commit when it is asked for, never by what happens to be checked out.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ _SCP_ADDRESS = re.compile(r"(?P<host>[^\s/:]+):(?!//)(?P<path>\S+)")
 
 CACHE_MAX = 10_000
 _known_commits: set[tuple[Path, str]] = set()
-"""Whole names of commits that have been seen: these stay what they are."""
+"""Full commit hashes that were seen; these never change."""
 _identity_state: dict[Path, tuple[object, ...]] = {}
-"""Repositories in which somebody is named, and what said so."""
+"""Repositories with a configured identity, and the state of the configuration that said so."""
 _opened_paths: dict[Path, tuple[tuple[object, ...], Path, Path | None]] = {}
-"""Paths, how what decides looked, and the git directory and the checkout that they are of."""
+"""Paths, the state of the files that decide, and their git directory and checkout."""
 _fetched_ms: dict[tuple[Path, str], int] = {}
-"""When the last fetch began that has come back well, by repository and remote."""
+"""When the last successful fetch began, by repository and remote."""
 
 
 def is_commit_hash(text: str) -> bool:
-    """Whether it is the whole name of a commit."""
+    """Whether it is a full commit hash."""
     return _COMMIT_HASH.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class GitRepository:
-    """One of them."""
+    """One repository."""
 
     git: Git
-    """In its git directory, which is the one that all its worktrees have in common."""
+    """Git in the git directory that all its worktrees share."""
     top: Path | None
     """The checkout whose files can be copied or linked; None for a bare one."""
     remote: str
-    """Where work is pushed to, if it is."""
+    """The remote to push to, if work is pushed."""
     is_copy: bool = False
 
     @property
@@ -61,32 +61,32 @@ class GitRepository:
 
     @property
     def modules(self) -> Path | None:
-        """Where its submodules are; None where they are only to be had from afar."""
+        """Where its submodules are; None where they are only on another machine."""
         return None if self.is_copy else self.common / "modules"
 
     @property
     def digest(self) -> str:
-        """Short, and of no other repository on this machine."""
+        """A short hash, unique on this machine."""
         return hashlib.blake2b(os.fsencode(self.common), digest_size=8).hexdigest()
 
     def identity(self, *, shared: bool = False) -> str:
-        """What all who merge into it call it; `shared` if the branch that counts is the remote's."""
+        """The name of this repository in merge queues; `shared` if the remote's branch counts."""
         if self.is_copy or shared:
             return normalize_address(self.address() or "")
         return f"{socket.gethostname()}:{self.common}"
 
     def address(self) -> str | None:
-        """Of its remote."""
+        """The address of its remote."""
         return self.git.answers("config", "--get", f"remote.{self.remote}.url")
 
     @contextmanager
     def locked(self) -> Iterator[Git]:
-        """Alone with what git itself cannot do twice at a time: worktrees that come and go, and its configuration."""
+        """Hold the lock for what git cannot do concurrently: adding and removing worktrees, and configuration."""
         with lock_repository(self.git, self.common) as git:
             yield git
 
     def resolved(self, base: str) -> str:
-        """The commit that a base is now; a copy, and a branch of a remote's, is brought up to date first."""
+        """The commit of a base now; fetches first for a clone, or a remote's branch."""
         if _COMMIT_HASH.fullmatch(base) and (commit := self.commit(base)):
             return commit  # which does not change, whatever has come meanwhile
         remote, _, branch = base.partition("/")
@@ -119,7 +119,7 @@ class GitRepository:
         return commit
 
     def fetch(self, remote: str) -> None:
-        """Bring what is known of a remote up to date; whoever waits for that meanwhile need not do it again."""
+        """Fetch a remote; concurrent callers share one fetch."""
         asked_ms = monotonic_ms()
         with lock_repository(self.git, self.common, "agentq-fetch.lock") as git:
             if _fetched_ms.get((self.common, remote), -1) >= asked_ms:
@@ -133,14 +133,14 @@ class GitRepository:
             _fetched_ms[self.common, remote] = began_ms
 
     def _follow_head(self, git: Git, remote: str) -> None:
-        """Note which branch the remote stands on, as `git remote set-head --auto` does without our options."""
+        """Record the remote's HEAD branch, as `git remote set-head --auto` does without our options."""
         told = git("ls-remote", "--symref", remote, "HEAD", remote=True)
         found = re.match(r"ref: refs/heads/(\S+)\tHEAD$", told, re.MULTILINE)
         if found and git.answers("rev-parse", "--verify", "--quiet", f"{REMOTE_REFS}{remote}/{found[1]}"):
             git("symbolic-ref", f"{REMOTE_REFS}{remote}/HEAD", f"{REMOTE_REFS}{remote}/{found[1]}")
 
     def check_identity(self) -> None:
-        """Refuse where nobody has said whose name commits are to carry."""
+        """Refuse a repository without an identity for commits."""
         looks = _read_identity_states(self.common)
         if _identity_state.get(self.common) == looks:
             return
@@ -155,7 +155,7 @@ class GitRepository:
         _identity_state[self.common] = looks
 
     def check_clean(self) -> None:
-        """Refuse a checkout with changes that nobody has committed."""
+        """Refuse a checkout with uncommitted changes."""
         if self.top is None:
             return
         changed = [line[3:] for line in self.git.in_folder(self.top)("status", "--porcelain", "-z").split("\0") if line]
@@ -168,18 +168,18 @@ class GitRepository:
 
 
 def _read_identity_states(common: Path) -> tuple[object, ...]:
-    """Of all that says whose name commits carry: whoever was named is so until one of these changes."""
+    """The state of all configuration that can set the identity: a cached answer holds until one changes."""
     names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
     return (*map(read_file_state, (common / "config", *list_user_config())), *map(os.environ.get, names))
 
 
 def find_repository(git: Git, place: str, home: Path, remote: str = ORIGIN_REMOTE) -> GitRepository:
-    """The repository of a path on this machine, or a copy of that of an address."""
+    """The repository of a path on this machine, or the clone of an address."""
     return open_repository(git, Path(place), remote) if place.startswith("/") else clone_repository(git, place, home)
 
 
 def open_repository(git: Git, path: Path, remote: str = ORIGIN_REMOTE) -> GitRepository:
-    """From a checkout or any folder in it, a worktree of another, or a bare repository."""
+    """Open from a checkout or any folder in it, a worktree, or a bare repository."""
     if not path.is_dir():
         what = "is not a folder" if path.exists() else "is not on this machine"
         raise NotFound(f"The repository {path} {what}; name one that is, or a host that has it.")
@@ -194,7 +194,7 @@ def open_repository(git: Git, path: Path, remote: str = ORIGIN_REMOTE) -> GitRep
 
 
 def _locate_repository(git: Git, path: Path) -> tuple[Path, Path | None]:
-    """The git directory that a path belongs to, and the checkout that it is in."""
+    """The git directory that a path belongs to, and its checkout."""
     place = git.in_folder(path).locate()
     folder = place.common.resolve()
     if place.is_bare:
@@ -204,7 +204,7 @@ def _locate_repository(git: Git, path: Path) -> tuple[Path, Path | None]:
 
 
 def clone_repository(git: Git, address: str, home: Path) -> GitRepository:
-    """A copy of what has an address, made if there is none yet, in the worker's home."""
+    """The clone of an address in the worker's home, made if there is none yet."""
     name = re.sub(
         r"[^A-Za-z0-9.-]+", "-", hide_credentials(address).rstrip("/").removesuffix(".git").rpartition("/")[2]
     )[:40]
@@ -226,7 +226,7 @@ def clone_repository(git: Git, address: str, home: Path) -> GitRepository:
 
 
 def normalize_address(address: str) -> str:
-    """The same for each way to write an address: without the user, the password, a last `.git`."""
+    """One form for all ways to write an address: without user, password and a final `.git`."""
     if short := _SCP_ADDRESS.fullmatch(address):
         address = f"ssh://{short['host']}/{short['path'].lstrip('/')}"
     scheme, mark, rest = CREDENTIALS.sub("", address).partition("://")

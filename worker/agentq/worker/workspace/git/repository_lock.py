@@ -1,7 +1,7 @@
-"""One at a time, in one repository, across all processes of the machine.
+"""A lock for one repository, across all processes of the machine.
 
-Git's own locks make it fail where two add worktrees or write the configuration at the same time; this one makes them
-wait. It is held by whoever has the file open: also by a command of git's whose worker was killed, until that has ended.
+Git's own locks make concurrent `worktree add` and configuration writes fail; this one makes them wait. It is held by
+every process that has the file open, including a git command whose worker was killed, until it ends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.worker.workspace.git.git_command import Git, GitCancellation, GitFailed
 
 LOCK_FILE = "agentq.lock"
-"""In the repository's git directory."""
+"""Its name in the repository's git directory."""
 LOCK_WAIT_MS = 300_000
 LOCK_PAUSE_S = 0.01
 
 _thread_locks: dict[Path, threading.Lock] = {}
-"""For the threads of this process: a file's lock would let them all in turn spin."""
+"""Locks between the threads of this process: with the file lock alone they would spin."""
 
 
 @contextmanager
 def lock_repository(git: Git, folder: Path, name: str = LOCK_FILE) -> Iterator[Git]:
-    """Alone with what a file in a folder stands for; the git within keeps it as long as a command of it lives."""
+    """Hold the lock of a file in a folder; git commands inside keep it until they have ended."""
     deadline_ms = monotonic_ms() + LOCK_WAIT_MS
     path = folder / name
     inside = _thread_locks.setdefault(path, threading.Lock())

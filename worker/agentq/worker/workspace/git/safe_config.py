@@ -1,8 +1,8 @@
-"""What git is not to do, whatever a repository says: run programs, ask questions, sign, or look after itself.
+"""The git configuration that keeps a repository from making git run programs, ask questions, sign, or maintain itself.
 
-Of a repository's own configuration only harmless settings are read; see `git_directory`. What the user has configured
-counts. So LFS works where the user has set it up for themselves, as `git lfs install` does; else its pointers stay
-pointers. With `trust`, the repository is believed.
+Of a repository's own configuration only harmless settings are read; see `git_directory`. The user's configuration
+counts. So LFS works if the user has set it up, by `git lfs install`; otherwise its pointers stay pointers. With
+`trust`, the repository is trusted.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ SAFE_SETTINGS = {
     "core.preferSymlinkRefs": "false",
     "color.ui": "false",
 }
-"""For every command."""
+"""Settings of every command."""
 PROTOCOL_SETTINGS = {
     "protocol.allow": "never",
     "protocol.ext.allow": "never",
     **{f"protocol.{name}.allow": "always" for name in ("https", "http", "ssh", "git")},
     "protocol.file.allow": "user",
 }
-"""By which git may reach another repository; what the worker's user has said of these counts more, but of `ext`."""
+"""Protocols by which git may reach another repository; the user's settings override these, except for `ext`."""
 TRUSTED_SETTINGS = ("core.hooksPath",)
-"""What is left alone in a repository that is trusted."""
+"""Settings that are left alone in a trusted repository."""
 SIGNING_SETTINGS = ("commit.gpgSign",)
 SSH_COMMAND = "ssh -oBatchMode=yes"
-"""Asks nothing."""
+"""Never asks."""
 GIT_ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -68,53 +68,53 @@ GIT_ENVIRONMENT = {
     "LC_ALL": "C",
 }
 NO_LAZY_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
-"""Git 2.39.4 and newer fetch nothing that a partial clone lacks."""
+"""Git 2.39.4 and newer do not fetch objects that a partial clone lacks."""
 KEPT_VARIABLES = (
     *("GIT_SSH_COMMAND", "GIT_SSH", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_LFS_SKIP_SMUDGE"),
     *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
     *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH"),
 )
-"""What the worker's user may have set for git; no other variable of git's goes on."""
+"""Git variables of the worker's user that are passed on; no others are."""
 LOCAL_VARIABLES = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"),
         *("GNUPGHOME", "GPG_TTY", "SSH_AUTH_SOCK", "LD_LIBRARY_PATH"),
     )
 )
-"""What goes on to a command that stays on this machine. One that speaks with another gets all but what is agentq's."""
+"""Variables for a command on this machine. One that talks to another gets all except agentq's."""
 
 REMOTE_PROGRAMS = {
     **dict.fromkeys(("fetch", "ls-remote"), "--upload-pack=git-upload-pack"),
     "push": "--receive-pack=git-receive-pack",
 }
-"""What the other end of a connection runs. Of these settings the first counts, so only an option overrides them."""
+"""Programs on the other end of a connection. The first of these settings counts, so only an option overrides them."""
 LOCAL_RECEIVE_PACK = (
     "--receive-pack=git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.alternateRefsCommand=true "
     "-c receive.denyCurrentBranch=refuse -c receive.autogc=false receive-pack"
 )
-"""For a push to a path: that repository's configuration names programs, too, and no setting given here reaches it."""
+"""For a push to a path: that repository's configuration names programs too, and no setting given here reaches it."""
 _USER_SETTING = re.compile(r"protocol\..*|core\.sshcommand", re.DOTALL)
-"""What is set for each command, unless the user says otherwise."""
+"""Settings of each command, unless the user has set them."""
 _SPARSE_COMMAND = "sparse-checkout"
 _WRITING_COMMANDS = frozenset(("submodule", _SPARSE_COMMAND))
-"""They write settings for the commands that they start."""
+"""Commands that write settings for the commands that they start."""
 
 CACHE_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class CommandPlace:
-    """What a command is told of where it is, beside the folder."""
+    """The options and variables that tell a command its repository."""
 
     options: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     found: bool = True
-    """Whether there is a repository; where there is none, git is to say so."""
+    """Whether there is a repository; if not, git reports it."""
 
 
 @dataclass(slots=True)
 class SafeGitConfig:
-    """What is set for each command, for one repository or for several."""
+    """The settings of git commands, for one or several repositories."""
 
     trust: bool = False
     """Whether the repository's hooks and programs may run."""
@@ -123,7 +123,7 @@ class SafeGitConfig:
     _known: dict[object, list[tuple[str, str]]] = field(default_factory=dict)
 
     def place(self, words: Sequence[str], folder: Path, git_dir: Path | None, work_tree: Path | None) -> CommandPlace:
-        """Where a command of git finds its repository, and the settings that count; of one name the last does."""
+        """Where a command finds its repository, and the settings that count; of one name the last does."""
         if self.trust or is_passive(words):
             said = GitPlace(git_dir, git_dir, work_tree) if git_dir else None
             return CommandPlace((*_build_options(said), *_as_options(self._fixed() + self._trusted(folder, git_dir))))
@@ -137,7 +137,7 @@ class SafeGitConfig:
         return CommandPlace((*_build_options(place), *_as_options(settings)), build_variables(place, directory))
 
     def locate(self, folder: Path, git_dir: Path | None, work_tree: Path | None) -> GitPlace | None:
-        """The repository of a folder, or the one that is said."""
+        """The repository of a folder, or the given one."""
         if git_dir is None:
             return self._directories.locate(folder)
         return GitPlace(git_dir, Path(os.path.normpath(_find_common_dir(git_dir))), work_tree)
@@ -149,12 +149,12 @@ class SafeGitConfig:
         return settings + [(key, "true") for key in SIGNING_SETTINGS if self.sign]
 
     def _trusted(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
-        """Of a repository that is trusted, what it says counts as if the user had said it."""
+        """The settings of a trusted repository count like the user's."""
         place = self.locate(folder, git_dir, None) if self.trust else None
         return [] if place is None else self._of_user(place, {})
 
     def _of_user(self, place: GitPlace, variables: Mapping[str, str]) -> list[tuple[str, str]]:
-        """What the user's own configuration has a say in; looked at again when that has changed."""
+        """The settings that the user's own configuration decides; read again when that has changed."""
         files = (*place.files(), *list_user_config()) if self.trust else list_user_config()
         looks = (place.own, *variables.values(), *map(read_file_state, files))
         if looks not in self._known:
@@ -166,13 +166,13 @@ class SafeGitConfig:
         return self._known[looks]
 
     def words(self, words: Sequence[str]) -> list[str]:
-        """A command with the options that it needs to be harmless."""
+        """A command with the options that make it harmless."""
         option = REMOTE_PROGRAMS.get(words[0])
         return list(words) if option is None or self.trust else [words[0], option, *words[1:]]
 
 
 def list_user_config() -> tuple[Path, ...]:
-    """Where the user's own configuration stands."""
+    """The files of the user's own configuration."""
     if said := os.environ.get("GIT_CONFIG_GLOBAL"):
         return (Path(said),)
     home = Path(os.environ.get("HOME", "/"))
@@ -180,12 +180,12 @@ def list_user_config() -> tuple[Path, ...]:
 
 
 def _find_common_dir(git_dir: Path) -> Path:
-    """The git directory that a worktree's has in common with the others of its repository."""
+    """The git directory that all worktrees of the repository share."""
     return git_dir / read_text(git_dir / "commondir").strip()
 
 
 def choose_user_settings(entries: Iterable[tuple[str, str, str]], *, trust: bool = False) -> list[tuple[str, str]]:
-    """By which protocols and with which ssh another repository is reached: as the user says, or as we do."""
+    """Protocols and ssh command to reach another repository: the user's, or agentq's."""
     own = {
         key: value
         for scope, key, value in entries
@@ -206,7 +206,7 @@ def _as_options(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def build_command_environment(inherited: Mapping[str, str], *, remote: bool, trust: bool = False) -> dict[str, str]:
-    """The variables of a command."""
+    """The environment of a command."""
     kept = {name: value for name, value in inherited.items() if name in KEPT_VARIABLES}
     if remote:
         passed = {name: each for name, each in inherited.items() if not name.startswith(("GIT_", "AGENTQ_", "SSH_ASK"))}

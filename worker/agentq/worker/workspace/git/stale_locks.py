@@ -1,8 +1,8 @@
-"""Locks of git's that nobody holds any more: of a git that was killed in the moment in which it moved a branch.
+"""Removes stale git locks, left by a git that was killed while it moved a branch.
 
-Git never takes such a lock away, so it would stand in the way for ever. It holds one for the blink of an eye, as a
-rule: what is much older, open in no process of this user's, and older than every git of theirs that lives, was left
-behind. But for that of an index, which is held for as long as somebody writes a message.
+Git never removes such a lock, so it would block for ever. A lock is usually held for milliseconds: one that is much
+older, open in no process of this user, and older than every live git of this user, is stale. The lock of an index is
+never removed, because git holds it as long as a person writes a message.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from agentq.worker.process import procfs
 
 STALE_LOCK_MS = 20_000
 CLOCK_SLACK_MS = 2_000
-"""By which the ages of a file and a process may be wrong."""
+"""How inexact the ages of a file and a process may be."""
 _LOCK_ERROR = re.compile(
     r"^(?!remote|fatal: remote).*(?:Unable to create '(.+\.lock)'|lock config file (.+)): File exists", re.M
 )
 _REMOVABLE_LOCK = re.compile(r"(HEAD|packed-refs|config|refs/.+|worktrees/[^/]+/(HEAD|config\.worktree|refs/.+))\.lock")
-"""What is taken away, in the git directory that the worktrees of a repository share."""
+"""Locks that are removed, in the git directory that the worktrees of a repository share."""
 
 
 def remove_stale_locks(stderr: str, folder: Path, git_dir: Path | None) -> None:
-    """Remove the locks that git says are in its way, of its own repository and as far as they were left behind.
+    """Remove stale locks that git named in its error, if they belong to its own repository.
 
-    It stood in the folder. With no git directory told, that is one, or has one; a file that leads to one could lie.
+    Git ran in the folder. Without a git directory given, the folder is one or contains one; a `.git` file could lie.
     """
     with suppress(OSError, ValueError, RuntimeError):
         common = _find_common_dir(git_dir or (folder / ".git" if (folder / ".git").is_dir() else folder))
@@ -42,13 +42,13 @@ def remove_stale_locks(stderr: str, folder: Path, git_dir: Path | None) -> None:
 
 
 def _find_common_dir(git_dir: Path) -> Path:
-    """What the worktrees of its repository share."""
+    """The git directory that all worktrees share."""
     shared = git_dir / "commondir"
     return (git_dir / shared.read_text().strip() if shared.is_file() else git_dir).resolve()
 
 
 def remove_stale_lock(lock: Path) -> bool:
-    """Remove a lock that was left behind; whether it was."""
+    """Remove a lock if it is stale; returns whether it did."""
     with suppress(OSError):
         if _age_ms(lock.lstat()) < STALE_LOCK_MS:
             return False
@@ -67,7 +67,7 @@ def _age_ms(status: os.stat_result) -> int:
 
 
 def _may_be_in_use(age_ms: int) -> bool:
-    """Git closes the lock of a branch as soon as it is written, and holds it until all that goes with it is done."""
+    """Git closes the lock file of a branch once written, and holds the lock until everything else is done."""
     everything = list(procfs.list_own_processes())
     if not everything:
         return True  # nobody tells, as on macOS
@@ -81,7 +81,7 @@ def _may_be_in_use(age_ms: int) -> bool:
 
 
 def _list_open_files() -> Iterator[tuple[int, int]]:
-    """What the processes have open that we may look at."""
+    """The open files of all processes that this user may inspect."""
     for process in Path("/proc").glob("[0-9]*/fd"):
         with suppress(OSError), os.scandir(process) as entries:
             for entry in list(entries):

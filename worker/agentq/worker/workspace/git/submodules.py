@@ -1,10 +1,10 @@
-"""The submodules of a worktree: those that the repository's own checkout has, taken from there and not from afar.
+"""The submodules of a worktree, taken from the repository's own checkout instead of another machine.
 
-Git makes a worktree without any. What a checkout has never had, its worktrees do not get; a copy of a repository with
-an address has no checkout, and gets them all from where they say they are.
+Git makes a worktree without any. Submodules that the checkout never had are not added; a clone of an address has no
+checkout, and fetches them all from their addresses.
 
-Each worktree has repositories of its own for them, which go with it: so what was done in them is brought to those of
-the repository first.
+Each worktree has repositories of its own for them, which are removed with it; so work in them is first brought to those
+of the repository.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from agentq.worker.workspace.git.git_command import Git
 from agentq.worker.workspace.git.preserved_refs import PRESERVED_REFS, commit_snapshot, preserve_commits
 
 DEPTH_MAX = 8
-"""How deep submodules of submodules are followed."""
+"""How deep nested submodules are followed."""
 
 
 def fill_submodules(git: Git, store: Path | None) -> None:
-    """Fill those whose repositories are in a store, or all of them, from afar, where there is no store."""
+    """Fill submodules whose repositories are in a store; without a store, fetch all."""
     if not (git.folder / ".gitmodules").is_file():
         return
     if store is None:
@@ -44,7 +44,7 @@ def _fill_nested(git: Git, store: Path, depth: int) -> None:
 
 
 def list_submodules(git: Git) -> Iterator[tuple[str, str]]:
-    """The name and path of each that a checkout says it has."""
+    """The name and path of each submodule that a checkout lists."""
     listed = git("config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$", ok_codes=(1,))
     for entry in listed.split("\0"):
         key, mark, path = entry.partition("\n")
@@ -54,7 +54,9 @@ def list_submodules(git: Git) -> Iterator[tuple[str, str]]:
 
 
 def preserve_submodules(git: Git, store: Path | None, run: str) -> list[str]:
-    """Bring what was done in them to where they come from, under the run's ref; those that come from nowhere near."""
+    """Preserve work in submodules in their source repositories, under the run's ref; returns those without a local
+    source.
+    """
     assert git.git_dir is not None
     held = []
     for name, path in list_submodules(git) if (git.git_dir / "modules").is_dir() else ():
@@ -77,5 +79,5 @@ def preserve_submodules(git: Git, store: Path | None, run: str) -> list[str]:
 
 
 def _has_commit(git: Git, commit: str) -> bool:
-    """Whether a repository has a commit for good."""
+    """Whether a repository has a commit permanently."""
     return git.answers("rev-list", "-1", commit, "--not", "--all") == ""

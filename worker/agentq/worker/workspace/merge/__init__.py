@@ -1,1 +1,1 @@
-"""From a finished worktree to the target: commit, stack, check, land."""
+"""From a finished worktree to the target: commit, stack, check, merge."""

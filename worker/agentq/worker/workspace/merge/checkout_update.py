@@ -1,12 +1,12 @@
-"""Somebody's checkout that follows the target. It is touched only if it is clean, and never half: its tasks:
+"""Updates a person's checkout when the target moves. It changes only if it is clean, and never halfway. Its tasks:
 
-1. Hold the checkout: `index.lock` keeps git commands of the person out while it changes, as git's own does.
-2. Note in `agentq-update` which commits it goes from and to, before anything happens. Whoever looks next finishes what
-   was interrupted, or takes it back where the branch had not moved yet.
-3. Change the files and a copy of the index, which then takes the place of the index in one step.
+1. Lock the checkout: `index.lock` keeps the person's git commands out while it changes, as git's own does.
+2. Record in `agentq-update` the commits before and after, before anything changes. The next update finishes what was
+   interrupted, or takes it back where the branch had not moved yet.
+3. Change the files and a copy of the index, which then replaces the index in one step.
 
-A file that is neither as it was nor as it is to be, nor an unfinished piece of that, is somebody's work: then all stays
-as it is, and is told.
+A file that is neither as before nor as after, nor an unfinished part of that, is a person's work: then nothing changes,
+and an error says so.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from agentq.worker.workspace.git.git_command import LOCK_WAIT_MS, RETRY_PAUSE_S,
 from agentq.worker.workspace.merge.target_branch import TargetMoved
 
 LOCK_CONTENT = b"agentq\n"
-"""What is in `index.lock` while it is ours; git's own has an index in it, or nothing yet."""
+"""The content of our `index.lock`; git's own contains an index, or nothing yet."""
 NAMED_FILES_MAX = 3
-"""Paths that are named."""
+"""How many paths an error names."""
 
 
 RECENT_EDIT_MS = 600_000
-"""How long changes that nobody has committed are waited for: a file that is being edited, as a rule."""
+"""How long to wait for uncommitted changes, usually a file being edited."""
 EDIT_PAUSE_S = 0.5
 
 
 class _CheckoutInUse(Exception):
-    """A person is at work in the checkout, and may be done in a moment; the argument says what they should do."""
+    """A person is working in the checkout and may finish soon; the argument says what to do."""
 
     def __init__(self, sentence: str, patience_ms: int, pause_s: float) -> None:
         super().__init__(sentence)
@@ -45,7 +45,7 @@ class _CheckoutInUse(Exception):
 
 
 class CheckoutUpdate:
-    """One of them."""
+    """Updates one checkout."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class CheckoutUpdate:
         self._new_index = self._folder / "agentq-index"
 
     def follow(self, old: str, new: str, move: Callable[[], None]) -> None:
-        """Have the branch moved, and the files with it; waits for a while for a person who is at work there."""
+        """Move the branch, and the files with it; waits for a while for a person at work there."""
         began_ms, told = monotonic_ms(), False
         while True:
             try:
@@ -100,7 +100,7 @@ class CheckoutUpdate:
                     self._lock.unlink(missing_ok=True)
 
     def finish(self) -> bool:
-        """Finish what somebody left half done, if there is any; whether there was."""
+        """Finish an interrupted update; returns whether there was one."""
         if not (self._folder / "agentq-update").exists():
             return False
         with self._noted() as note:
@@ -108,7 +108,7 @@ class CheckoutUpdate:
 
     @contextmanager
     def _noted(self) -> Iterator[_UpdateNote]:
-        """Alone with it, and with nothing left half done before."""
+        """Hold the record of updates, with no interrupted update before."""
         with (self._folder / "agentq-update").open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             note = _UpdateNote(file.fileno())
@@ -139,7 +139,7 @@ class CheckoutUpdate:
                 self._lock.unlink()
 
     def _check(self, old: str, new: str) -> None:
-        """That it is on that commit, and clean, and that nothing stands where something new is to stand."""
+        """Check that it is on that commit, clean, and free where new files go."""
         told = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty")
         changed = [line[3:] for line in told.split("\0") if line]
         if changed:
@@ -214,7 +214,7 @@ class CheckoutUpdate:
 
 
 class _UpdateNote:
-    """The file in which an update is noted; it is ours while this is open."""
+    """The file that records an update; locked while it is open."""
 
     def __init__(self, file: int) -> None:
         self._file = file

@@ -1,10 +1,10 @@
-"""A turn in the merge line: a run's work goes onto the target, is checked there, and the target moves. Its tasks:
+"""Merges a run's work into the target in its turn of the merge queue. Its tasks:
 
-1. Look whether the work is there already: whoever was here before may have been killed after the target moved.
-2. Put it onto the target's tip, and where a check is long and others wait behind, theirs on top of it.
-3. Have the whole checked once. Where that fails, half of those behind are left out, again and again, until it succeeds
-   or the run's own work is alone; who was left out has a turn of its own.
-4. Move the target from where it was seen; begin anew if somebody was faster.
+1. Find work that is merged already: an earlier attempt may have been killed after the target moved.
+2. Put the work onto the target's tip and, with a check, the work of runs waiting behind it on top.
+3. Check the whole stack once. While it fails, drop half of the runs behind, until it passes or the run's own work is
+   alone; dropped runs get turns of their own.
+4. Move the target by compare-and-swap; start again if it has moved.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from agentq.worker.workspace.merge.rebase import CommitRebase, CommitRecord, Mer
 from agentq.worker.workspace.merge.target_branch import TargetBranch, TargetMoved, TargetTip
 
 LANDING_TRIES_MAX = 20
-"""How often somebody else may be faster, before that is told instead of tried again."""
+"""How often the target may move meanwhile before this fails instead of retrying."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergePiece:
-    """A run's work, as it is to go into the target."""
+    """A run's work, in the form in which it is merged."""
 
     run: str
     commit: str
     base: str
-    """What it was begun from."""
+    """The commit that it began from."""
     message: str | None = None
-    """With its trailer; None if that of the commit has it."""
+    """The commit message with its trailer; None if the commit has it."""
     squash: bool = False
-    """Make one commit of it first."""
+    """Squash it to one commit first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandedWork:
-    """The work is in."""
+    """Work that is merged."""
 
     commit: str
-    """Its own, which need not be the target's tip."""
+    """The run's own commit, which need not be the target's tip."""
     checkout_updated: bool = False
 
 
 class AlreadyMerged(Exception):
-    """The target has the same changes already, by a commit of somebody else."""
+    """The target has the same changes already, by another commit."""
 
 
 class CheckRejected(Exception):
@@ -56,19 +56,19 @@ class CheckRejected(Exception):
     def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
         self.output = output
-        """The end of what the check said."""
+        """The end of the check's output."""
 
 
 CallBlocking = Callable[..., Awaitable[Any]]
-"""Has something done that blocks."""
+"""Calls a blocking function in a thread."""
 CheckCommit = Callable[[str], Awaitable[CheckRejected | None]]
-"""Check a commit; None if all is well."""
+"""Checks a commit; None if it passes."""
 NoteMove = Callable[[str, str | None], Awaitable[None]]
-"""Note, before the target moves, to which commit and from which."""
+"""Records, before the target moves, to which commit and from which."""
 
 
 ListCompanions = Callable[[], Awaitable[Sequence[tuple[str, str]]]]
-"""Who waits behind with the same check, in order, and with which commit."""
+"""The runs waiting behind with the same check, in order, with their commits."""
 
 
 async def _list_no_companions() -> Sequence[tuple[str, str]]:
@@ -76,7 +76,7 @@ async def _list_no_companions() -> Sequence[tuple[str, str]]:
 
 
 class WorkLanding:
-    """Of one run."""
+    """Merges the work of one run."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class WorkLanding:
         self._note = note
         self._call_blocking = call_blocking
         self.target_commit: str | None = None
-        """Where the target was when the work was last put onto it."""
+        """The target's commit when the work was last put onto it."""
 
     def check_movable(self, tip: TargetTip) -> None:
-        """Say so where the target cannot move as things are."""
+        """Refuse if the target cannot move as things are."""
         if tip.checkout is not None and not self._update_checkout:
             raise Refused(
-                f"The branch {self.target.branch} is checked out in {tip.checkout}, which nobody has said may change; "
+                f"The branch {self.target.branch} is checked out in {tip.checkout}, which may not change; "
                 "check out another branch there, or ask for update_checkout, and retry the run."
             )
 
@@ -112,7 +112,7 @@ class WorkLanding:
         check: CheckCommit | None = None,
         others: ListCompanions = _list_no_companions,
     ) -> LandedWork:
-        """Raises `Conflict`, `Rejected`, `Refused` or `AlreadyMerged` where it does not get in."""
+        """Merge; raises `MergeConflict`, `CheckRejected`, `Refused` or `AlreadyMerged` if it cannot."""
         passed: set[str] = set()
         for _ in range(LANDING_TRIES_MAX):
             tip = await self._call_blocking(self.target.tip)
@@ -137,7 +137,7 @@ class WorkLanding:
             try:
                 updated = await self._call_blocking(self._move, tip, new)
             except TargetMoved:
-                self._note(f"{self.target.branch} was moved by somebody else meanwhile; trying again on its new tip")
+                self._note(f"{self.target.branch} was moved meanwhile; trying again on its new tip")
                 continue
             return LandedWork(own, updated)
         raise Refused(
@@ -146,7 +146,7 @@ class WorkLanding:
         )
 
     def _find_delivered(self, piece: MergePiece, tip: TargetTip) -> LandedWork | None:
-        """Where the work is already, if it is; what was interrupted after it had got there is finished."""
+        """The merged commit, if the work is merged already; finishes an interrupted update of a checkout."""
         finished = False
         if tip.checkout is not None and self._update_checkout:
             finished = CheckoutUpdate(self.target.git, tip.checkout).finish()
@@ -160,7 +160,7 @@ class WorkLanding:
     def _build_stack(
         self, piece: MergePiece, tip: TargetTip, others: Sequence[tuple[str, str]]
     ) -> list[tuple[str, str]]:
-        """The work, and what of the others' fits on top of it, each on the one before."""
+        """The work, and the work of others that applies on top of it, each on the one before."""
         onto, work, *rest = read_commits(
             self.target.git, tip.onto or piece.base, piece.commit, *(each for _, each in others)
         )
@@ -178,7 +178,7 @@ class WorkLanding:
         return stack
 
     def _find_start(self, piece: MergePiece, tip: TargetTip) -> str:
-        """What the work goes on from: later than its base, where it has brought in more of the target meanwhile."""
+        """The commit that the work starts from: later than its base if it has merged more of the target since."""
         if tip.onto in (None, piece.base):
             return piece.base
         git = self.target.git
@@ -201,7 +201,7 @@ class WorkLanding:
     async def _check_stack(
         self, stack: list[tuple[str, str]], check: CheckCommit, passed: set[str]
     ) -> list[tuple[str, str]]:
-        """As much of the stack, from its bottom, as passes."""
+        """The largest part of the stack, from its bottom, that passes."""
         while True:
             if len(stack) > 1:
                 self._note(f"checking it together with {len(stack) - 1} of those that wait behind it")
@@ -215,7 +215,7 @@ class WorkLanding:
             stack = stack[: len(stack) // 2]
 
     def _move(self, tip: TargetTip, new: str) -> bool:
-        """Whether a checkout went with it."""
+        """Move the target; returns whether a checkout was updated."""
         if new == tip.commit:
             return False
         if tip.checkout is None:

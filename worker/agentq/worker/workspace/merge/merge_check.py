@@ -1,5 +1,5 @@
-"""Checking merged work, in a worktree of the merges' own: nobody works in it, and the check finds the merged state and
-nothing else. Files that the repository ignores stay from one check to the next only where the run says so.
+"""Checks merged work in the worktree for merges, which contains the merged state and nothing else. Ignored files stay
+from one check to the next only if the run says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentq.worker.workspace.worktree.worktree import Worktree, drop_locks
 
 
 class MergeCheck:
-    """Checks commits for one run. `bench` gives the worktree, at whatever commit."""
+    """Checks commits for one run. `open_worktree` returns the worktree, at any commit."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class MergeCheck:
         self._call_blocking = call_blocking
 
     async def check(self, commit: str) -> CheckRejected | None:
-        """None if all is well."""
+        """Check a commit; None if it passes."""
         with ExitStack() as held:
             worktree = await self._call_blocking(self._prepare, commit, held)
             if self._workspace.setup:
@@ -46,7 +46,7 @@ class MergeCheck:
         return None if result.error is None else CheckRejected(result.error, result.tail[-CHECK_OUTPUT_CHARACTERS:])
 
     def _prepare(self, commit: str, held: ExitStack) -> Worktree:
-        """Alone with it from now on."""
+        """Lock the worktree and check out the commit."""
         worktree = self._open_worktree(commit)
         held.enter_context(lock_repository(worktree.git, worktree.record.git_dir, "agentq-merges.lock"))
         worktree = worktree.update_record(state="open", keeper=process_tree.get_process_name(os.getpid()))

@@ -1,7 +1,7 @@
-"""Standing in the merge line of a target, until it is the run's turn.
+"""A run's position in the merge queue of a target.
 
-The line only saves work: it is the compare-and-swap of the target that decides. So an attempt that asks twice, or is
-told late, does no harm. The next one is told by an order; it also asks by itself, in case that was lost.
+The queue only saves work: the compare-and-swap of the target decides. So asking twice, or learning late of a turn, does
+no harm. An order announces the turn; the attempt also polls, in case the order was lost.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from agentq.coordinator.runs.verbs import Claim, RunVerbs
 from agentq.worker.workspace.git.repository import GitRepository
 
 QUEUE_POLL_MS = 5_000
-"""How often to ask, at the least, whose turn it is."""
+"""How often to poll for the turn, at least."""
 
 
 class MergeWaiter(Protocol):
-    """The attempt that stands there."""
+    """The attempt that waits."""
 
     claim: Claim
     stopped: asyncio.Event
     merge_signal: asyncio.Event
-    """Somebody said that it may be its turn."""
+    """Set when it may be its turn."""
 
     def ask_until_stopped(self, ask: Callable[[], MergeQueuePosition], /) -> Awaitable[MergeQueuePosition | None]: ...
 
@@ -37,7 +37,7 @@ class MergeWaiter(Protocol):
 
 
 class MergeQueuePlace:
-    """One run's place in one line."""
+    """One run in one merge queue."""
 
     def __init__(
         self, queue: RunVerbs, waiter: MergeWaiter, workspace: WorkspaceSpec, repository: GitRepository
@@ -50,7 +50,7 @@ class MergeQueuePlace:
         self.name = merge_queue_id(repository.identity(shared=workspace.push), self._target)
 
     async def wait_for_turn(self, commit: str, ref: str) -> bool:
-        """Wait for it; false if the attempt was stopped before."""
+        """Wait for the turn; false if the attempt was stopped before."""
         waiter, reported = self._waiter, -1
         self._offer = commit, f"{ref} {self._tag}"
         while True:
@@ -75,7 +75,7 @@ class MergeQueuePlace:
         )
 
     async def companions(self) -> list[tuple[str, str]]:
-        """Of those who come next now, the first ones that can be taken along."""
+        """The next runs in the queue that can be merged along."""
         position = await self._ask_position()
         others = []
         for other in position.others if position is not None else ():
@@ -95,7 +95,7 @@ class MergeQueuePlace:
 
 
 def build_batch_tag(workspace: WorkspaceSpec, repository: GitRepository) -> str:
-    """The same for those whose work can be stacked and checked together; empty for who goes alone."""
+    """The same for all runs whose work can be stacked and checked together; empty for one that merges alone."""
     if not workspace.check or workspace.merge != "squash" or workspace.sign:
         return ""
     content = [socket.gethostname(), str(repository.common), *workspace.check, "\n", *workspace.setup]

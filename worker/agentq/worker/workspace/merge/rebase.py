@@ -1,8 +1,9 @@
-"""A run's work put onto another commit, without a checkout where git can do that, and never with an editor or a prompt.
+"""Puts a run's work onto another commit, without a checkout where git can do that, and never with an editor or a
+prompt.
 
-`squash` makes one commit of it, `rebase` puts its commits on one after the other, `merge` makes a merge commit. Authors
-and their dates are kept. What comes out carries the run's trailer, by which it is found again. Nothing but objects is
-written: whoever wants the result in a branch moves that.
+`squash` makes one commit, `rebase` reapplies its commits one by one, `merge` makes a merge commit. Authors and their
+dates are kept. The result carries the run's trailer, by which it is found again. Only objects are written: the caller
+moves branches.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ TRAILER = "Agentq-Run"
 MERGE_TREE_VERSION = (2, 38)
 """The first git that merges without a checkout."""
 CONFLICT_FILES_MAX = 1_000
-"""Conflicts that are told file by file."""
+"""How many conflicting files are named."""
 
 MergePolicy = Literal["squash", "rebase", "merge"]
 
 
 class MergeConflict(Exception):
-    """The work does not fit onto the commit; the argument names the files in which it does not."""
+    """The work conflicts with the commit; the argument names the files."""
 
     def __init__(self, files: tuple[str, ...]) -> None:
         named = [file if file.isprintable() else repr(file) for file in files[:10]]
@@ -33,7 +34,7 @@ class MergeConflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """What is told of one."""
+    """One commit."""
 
     id: str
     tree: str
@@ -53,7 +54,7 @@ def format_trailer(run: str) -> str:
 
 
 def read_commits(git: Git, *names: str) -> list[CommitRecord]:
-    """What there is to tell of these commits, with one process."""
+    """Read commits, with one git process."""
     form = "%H%x00%T%x00%P%x00%an%x00%ae%x00%ad%x00%B%x00"
     told = git(
         "show", "-s", "--no-show-signature", "--date=raw", f"--format=tformat:{form}", "--end-of-options", *names
@@ -73,11 +74,11 @@ class TreeMerger(Protocol):
     """Merges three commits into a tree."""
 
     def merged(self, base: str | None, ours: str, theirs: str) -> str:
-        """The tree; raises `Conflict`. Without a base, it is where the two parted."""
+        """The merged tree; raises `MergeConflict`. Without a base, uses the merge base."""
 
 
 class MergeTreeMerger:
-    """With `git merge-tree`, which touches nothing but the store of objects."""
+    """Uses `git merge-tree`, which only writes objects."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
@@ -107,11 +108,11 @@ class MergeTreeMerger:
 
 
 class WorktreeMerger:
-    """In a worktree of the merges' own, for an older git."""
+    """Uses the worktree for merges, for an older git."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        """In that worktree."""
+        """Git in that worktree."""
 
     def merged(self, base: str | None, ours: str, theirs: str) -> str:
         git = self._git
@@ -139,7 +140,7 @@ AGENTQ_IDENTITY = {
 
 
 def choose_merger(git: Git, worktree: Callable[[], Git]) -> TreeMerger:
-    """The better way that this git knows."""
+    """The better merger that this git supports."""
     return MergeTreeMerger(git) if git.version() >= MERGE_TREE_VERSION else WorktreeMerger(worktree())
 
 
@@ -152,18 +153,18 @@ class CommitRebase:
         self._sign = ("-S",) if sign else ()
 
     def made(self, tree: str, parents: tuple[str, ...], like: CommitRecord, message: str) -> str:
-        """A commit with the author of another."""
+        """A new commit with the author of another."""
         name, address, date = like.author
         author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address, "GIT_AUTHOR_DATE": date}
         over = [word for parent in parents for word in ("-p", parent)]
         return self._git("commit-tree", *self._sign, *over, tree, input=message, identity=author).strip()
 
     def squashed(self, tip: CommitRecord, base: str) -> str:
-        """All that was done since the base, as one commit on it."""
+        """All changes since the base, as one commit on it."""
         return tip.id if tip.parents == (base,) else self.made(tip.tree, (base,), tip, tip.message)
 
     def stacked(self, onto: CommitRecord, work: CommitRecord, policy: MergePolicy, message: str) -> str:
-        """The commit that brings the work onto another; that one itself where it has all of it."""
+        """The commit with the work on top of another; that one itself if it has all of the work."""
         if policy == "merge":
             return self._merge(onto, work, message)
         if policy == "rebase":
@@ -171,7 +172,7 @@ class CommitRebase:
         return self.picked(onto, work, message)
 
     def picked(self, onto: CommitRecord, work: CommitRecord, message: str) -> str:
-        """What one commit does, done on another."""
+        """The changes of one commit, applied to another."""
         if work.parents == (onto.id,) and work.message == message:
             return work.id
         (parent,) = work.parents
@@ -183,7 +184,7 @@ class CommitRebase:
         return onto.id if tree == onto.tree else self.made(tree, (onto.id, work.id), work, message)
 
     def _rebase(self, onto: CommitRecord, work: CommitRecord, message: str) -> str:
-        """Each of its commits, the last of which carries the trailer."""
+        """Each of its commits; the last carries the trailer."""
         listed = self._git("rev-list", "--reverse", "--topo-order", work.id, f"^{onto.id}").split()
         chain = read_commits(self._git, *listed) if listed else []
         for each in chain:

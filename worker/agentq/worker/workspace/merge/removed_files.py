@@ -1,7 +1,7 @@
-"""What a task removes of the work of other tasks of its plan.
+"""Files that a task removed although other tasks of its plan made them.
 
-Few tasks are meant to do that. More often an agent went on from files that did not have the others' work: so the log of
-the run and the summary of the plan tell it.
+Few tasks are meant to do that. More often an agent worked on files without the others' work: so the run's log and the
+plan's summary mention it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from agentq.worker.workspace.git.git_command import Git
 
 EXAMINED_FILES_MAX = 100
-"""Removed files of which it is looked up who made them."""
+"""For how many removed files to look up their authors."""
 REPORTED_FILES_MAX = 20
 SHOWN_CHARACTERS = 200
 
 
 def find_removed_files(git: Git, since: str, landed: str, task: str) -> tuple[str, ...]:
-    """The files that a commit removes and that another task has made after `since`, as `PATH (TASK)`."""
+    """Files removed by a commit that another task made after `since`, as `PATH (TASK)`."""
     over = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
     removed = git("diff-tree", "-r", "--diff-filter=D", *over, f"{landed}^1", landed).split("\0")
     gone = [path for path in removed if path][:EXAMINED_FILES_MAX]

@@ -1,8 +1,8 @@
-"""The branch that work goes to. It moves by compare-and-swap only, whoever else moves it: a person, another machine.
+"""The target branch. It moves by compare-and-swap only, whatever else moves it: a person, another machine.
 
-A branch of the repository on this machine moves by `git update-ref REF NEW OLD`; one of a remote, which is where
-several machines meet, by `git push --force-with-lease=REF:OLD`. Where a run is to be pushed, the remote's branch comes
-first and the one here follows: what the others have not is never all there is.
+A branch of the local repository moves by `git update-ref REF NEW OLD`; one of a remote, where several machines meet, by
+`git push --force-with-lease=REF:OLD`. With a remote, its branch moves first and the local one follows, so no local
+state is ahead of it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from agentq.worker.workspace.git.git_command import Git, GitFailed
 from agentq.worker.workspace.merge.rebase import format_trailer
 
 FETCHED_REFS = "refs/agentq/fetched/"
-"""Where the remote's branches stand that were asked for: nobody else's configuration knows of them."""
+"""Where fetched branches of the remote are stored, apart from the user's configuration."""
 NULL_COMMIT = "0" * 40
 
 
 class TargetMoved(Exception):
-    """The branch is not where it was: somebody was faster."""
+    """The branch has moved meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTip:
-    """Where a branch is: here, at the remote, and in a checkout of somebody's."""
+    """The commits of a branch: local, at the remote, and in a checkout."""
 
     here: str | None = None
     there: str | None = None
@@ -36,30 +36,30 @@ class TargetTip:
     commit: str | None = None
     """The newest of both."""
     onto: str | None = None
-    """What the next work goes onto: `commit`, or the base of the plan where that contains `commit`."""
+    """The commit to put work onto: `commit`, or the base of the plan where that contains `commit`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBranch:
-    """See above. With a remote, that is where others see it."""
+    """The branch that work is merged into; with a remote, the remote's."""
 
     git: Git
     branch: str
     remote: str | None = None
     local: bool = True
-    """Whether there is to be a branch of that name in the repository here, too."""
+    """Whether the local repository gets a branch of that name too."""
     base: str | None = None
-    """The commit that a plan began from: a branch that is behind it is brought forward with the first work."""
+    """The commit that a plan began from: a branch behind it is moved forward with the first work."""
 
     address: str | None = None
-    """Where the remote was before the run began."""
+    """The remote's address before the run began."""
 
     @property
     def ref(self) -> str:
         return f"refs/heads/{self.branch}"
 
     def tip(self) -> TargetTip:
-        """Where it is now."""
+        """Its commits now."""
         here, checkout = self._here() if self.local else (None, None)
         there = self._there() if self.remote else None
         commit = self._newest(here, there)
@@ -98,7 +98,7 @@ class TargetBranch:
         return self.git("rev-parse", "--verify", into).strip()
 
     def _newest(self, here: str | None, there: str | None) -> str | None:
-        """One of the two may be behind; where each has what the other has not, a person has to decide."""
+        """One of the two may be behind; if they have diverged, a person has to decide."""
         if here is None or there is None or here == there:
             return here or there
         if self.git.is_ancestor(here, there):
@@ -110,7 +110,7 @@ class TargetBranch:
         )
 
     def delivered(self, run: str, base: str, tip: str) -> str | None:
-        """The commit in which a run's work is there already, if it is."""
+        """The commit with a run's work, if it is merged already."""
         if tip == base:
             return None
         line = format_trailer(run).replace(".", r"\.")
@@ -118,14 +118,14 @@ class TargetBranch:
         return told.strip() or None
 
     def move(self, tip: TargetTip, new: str) -> None:
-        """From there to the new commit, or not at all; raises `Moved` if it is somewhere else by now."""
+        """Move it from the tip to a new commit; raises `TargetMoved` if it is elsewhere by now."""
         if self.remote is not None:
             self._push(tip.there, new)
         if self.local:
             self._update(tip.here, new)
 
     def catch_up(self, tip: TargetTip) -> None:
-        """Let the branch here follow the remote's, where nobody has it checked out."""
+        """Move the local branch to the remote's, unless it is checked out."""
         if self.local and self.remote is not None and tip.commit not in (None, tip.here) and tip.checkout is None:
             assert tip.commit is not None
             with suppress(TargetMoved):

@@ -1,12 +1,12 @@
-"""What a run has left becomes the commits that are delivered, whatever the run has done with git meanwhile.
+"""Commits what a run left, whatever it did with git meanwhile.
 
-1. What is not committed is committed, in the name of who is configured, with the run's trailers. Ignored files, files
-   that were put there, and repositories made within are no part of it.
-2. The work is what is checked out, wherever HEAD has gone; other commits on the run's branch are sheltered. Work that
-   does not go on from the base is merged onto it, from where the two have parted, as one commit.
-3. A merge without conflicts left is concluded; a rebase or bisect is undone, what it was in the middle of sheltered.
-   A conflict that nobody has resolved is not delivered.
-4. The last commit carries the trailers, also where the run made it. A run that changed nothing in sum has no commits.
+1. Uncommitted changes are committed, with the configured identity and the run's trailers; without ignored files, local
+   files that agentq put there, and repositories made within.
+2. The work is what is checked out, wherever HEAD is; other commits on the run's branch are preserved. Work that does
+   not descend from the base is merged onto it, from their merge base, as one commit.
+3. A merge without conflicts is concluded; a rebase or bisect is undone, its state preserved. An unresolved conflict is
+   not delivered.
+4. The last commit carries the trailers, even if the run made it. A run without changes in sum has no commits.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from agentq.worker.workspace.merge.rebase import MergeConflict, choose_merger
 from agentq.worker.workspace.worktree.worktree import OPERATION_FILES, Worktree, drop_locks
 
 FILE_BYTES_MAX = 100 << 20
-"""A larger file is hardly meant, and hardly any server takes it."""
+"""A larger file is hardly intended, and hardly any server accepts it."""
 TITLE_CHARACTERS = 72
 BODY_CHARACTERS = 4_000
 NAMED_FILES_MAX = 5
 _CONFIGURED_IDENTITY: Mapping[str, str] = MappingProxyType({})
-"""Whose name it is that is configured."""
+"""No variables: git uses the configured identity."""
 _TRAILER_PARAGRAPH = re.compile(r"(\A|\n\n)([A-Za-z0-9-]+: [^\n]*\n?)+\Z")
 
 
 class Undeliverable(Exception):
-    """What a run has left cannot be delivered as it is; the argument says why and what to do. It is sheltered."""
+    """The work cannot be delivered as it is; the argument says why and what to do. It is preserved."""
 
     def __init__(self, sentence: str, *, conflicts: tuple[str, ...] = ()) -> None:
         super().__init__(sentence)
         self.conflicts = conflicts
-        """The files with conflicts that are not resolved, if that is why."""
+        """The files with unresolved conflicts, if that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """What a commit says."""
+    """The message of a commit."""
 
     title: str
     body: str = ""
@@ -77,12 +77,12 @@ class CommittedWork:
 
     base: str
     commit: str
-    """The last of them; the base itself if nothing was changed."""
+    """The last commit; the base itself if nothing was changed."""
     files: int = 0
     insertions: int = 0
     deletions: int = 0
     notes: tuple[str, ...] = field(default=())
-    """What the log should say."""
+    """Sentences for the log."""
 
     @property
     def is_empty(self) -> bool:
@@ -90,13 +90,13 @@ class CommittedWork:
 
 
 def build_message(run: str, title: str, task: str | None = None, body: str = "") -> CommitMessage:
-    """What the commit of a run says."""
+    """The commit message of a run."""
     trailers = [("Agentq-Run", run), *([("Agentq-Task", task)] if task else [])]
     return CommitMessage(title, body, tuple(trailers))
 
 
 def commit_work(worktree: Worktree, message: CommitMessage) -> CommittedWork:
-    """Commit what is left, and see that the run's branch is the work; raises `Undeliverable`."""
+    """Commit what is left, and move the run's branch to the work; raises `Undeliverable`."""
     return _WorkCommitter(worktree, message).commit()
 
 
@@ -108,12 +108,12 @@ class _WorkCommitter:
         self.message = message
         self.notes: list[str] = []
         self._made: set[str] = set()
-        """Commits of our own."""
+        """Commits made here."""
         self._lines: dict[str, list[tuple[int, int]]] = {}
-        """Lines that came and went since the base, where that is known already."""
+        """Inserted and deleted lines since the base, where already known."""
         self._branch_at: str | None = None
         self._held: tuple[str, ...] = ()
-        """Repositories within that are nowhere else."""
+        """Repositories made within that exist nowhere else."""
 
     def commit(self) -> CommittedWork:
         if not self.worktree.is_ours():
@@ -140,7 +140,7 @@ class _WorkCommitter:
     # ---- what git was in the middle of
 
     def _refuse_conflicts(self) -> None:
-        """And see what the index hides."""
+        """Refuse unresolved conflicts; unhide changes that the index hides."""
         marks = list_marked(self.git)
         files = tuple(path for path, mark in marks.items() if mark == CONFLICT_MARK)
         if files:
@@ -149,7 +149,7 @@ class _WorkCommitter:
         unhide_changes(self.git, marks)
 
     def _undo_half_done(self) -> None:
-        """A rebase or bisect stands somewhere in between; the work is where it began."""
+        """Undo an unfinished rebase or bisect: the work is where it began."""
         folder = self.worktree.record.git_dir
         for name in ("rebase-merge", "rebase-apply"):
             if (folder / name).is_dir():
@@ -175,7 +175,7 @@ class _WorkCommitter:
     # ---- where the work is
 
     def _head(self) -> str:
-        """What is checked out; notes where the run's branch is."""
+        """The checked out commit; also finds the run's branch."""
         branch = f"refs/heads/{self.worktree.branch}" if self.worktree.branch else "HEAD"
         both = self.git.answers("rev-parse", "HEAD^{commit}", f"{branch}^{{commit}}")
         if both is not None:
@@ -191,7 +191,7 @@ class _WorkCommitter:
         return self.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
 
     def _with_others(self, tip: str, head: str) -> str:
-        """With what the run's branch has and HEAD has not: where nothing else was done, that is the work."""
+        """Include commits on the run's branch that HEAD lacks: if nothing else was done, they are the work."""
         other = self._branch_at
         if not other or other in (tip, head) or self.git.is_ancestor(other, tip):
             return tip
@@ -204,7 +204,7 @@ class _WorkCommitter:
         return tip
 
     def _preserve_now(self) -> None:
-        """All as it stands."""
+        """Preserve everything as it is."""
         head = self._commit_at("HEAD")
         now = commit_snapshot(self.git, self.run, without=self.worktree.record.furnished)
         preserve_commits(self.git, self.run, *(each for each in (head, now) if each))
@@ -212,7 +212,7 @@ class _WorkCommitter:
     # ---- the commits
 
     def _commit_uncommitted(self, head: str) -> str:
-        """With what is not committed yet, as one more commit."""
+        """The tip, with uncommitted changes as one more commit."""
         nested = add_all_files(self.git, without=self.worktree.record.furnished)
         staged = self._staged(head)
         known = self._submodules()
@@ -241,7 +241,7 @@ class _WorkCommitter:
         self.git("rm", "-r", "-q", "-f", *words, input=listed, wait_for_locks=True)
 
     def _note_repositories(self, nested: list[str]) -> None:
-        """Those within are no part of the work, and what is new in a submodule is in no other repository yet."""
+        """Nested repositories are not part of the work, and new submodule commits are in no other repository yet."""
         held = preserve_submodules(self.git, self.worktree.repository.modules, self.run)
         if nested:
             self.notes.append(f"a repository within is no part of the work: {_name_files(nested)}")
@@ -266,7 +266,7 @@ class _WorkCommitter:
             )
 
     def _merged(self) -> list[str]:
-        """What a merge that was begun brings in."""
+        """The commits that an unfinished merge brings in."""
         return [*filter(is_commit_hash, read_text(self.worktree.record.git_dir / "MERGE_HEAD").split())]
 
     def _commit(self, tree: str, parents: list[str]) -> str:
@@ -282,7 +282,7 @@ class _WorkCommitter:
         return self.git("commit-tree", *sign, *over, tree, input=text or self.message.text, identity=author).strip()
 
     def _commit_with_hooks(self) -> str:
-        """As a person would: the repository's hooks may change or refuse it."""
+        """Commit as a person would: the repository's hooks may change or refuse it."""
         try:
             self.git("commit", "-q", "--cleanup=verbatim", "-F", "-", input=self.message.text)
         except GitFailed as failed:
@@ -293,8 +293,8 @@ class _WorkCommitter:
         return self.git("rev-parse", "HEAD").strip()
 
     def _rebased_on_base(self, tip: str, head: str) -> str:
-        """As a commit on the base. What the run did began where its commits part from the base, as after
-        `git checkout -b fix main`: what the base has since then is not in its files, and stays.
+        """The work as a commit on the base. It began at the merge base, as after `git checkout -b fix main`: commits
+        that the base has since then are not in its files, and stay.
         """
         base = self.worktree.base
         if base in (tip, head) or self.git.is_ancestor(base, tip):
@@ -311,7 +311,7 @@ class _WorkCommitter:
         return made
 
     def _merged_with_base(self, tip: str) -> str:
-        """The tree with what the base has and what was done since they parted."""
+        """The tree with the changes of both since their merge base."""
         try:
             return choose_merger(self.git, lambda: self.git).merged(None, self.worktree.base, tip)
         except MergeConflict as conflict:
@@ -322,7 +322,7 @@ class _WorkCommitter:
             ) from conflict
 
     def _is_amended_base(self, tip: str) -> bool:
-        """Whether the base was replaced by `git commit --amend`: then what is missing of it was taken away."""
+        """Whether `git commit --amend` replaced the base: then what is missing of it was removed on purpose."""
         before, anew = "", {self.worktree.base}
         for line in reversed((self.git.answers("log", "-g", "--format=%H %gs", "HEAD") or "").splitlines()):
             commit, _, said = line.partition(" ")
@@ -345,7 +345,7 @@ class _WorkCommitter:
         return self._commit_of(f"{tip}^{{tree}}", parents.split(), whole, author)
 
     def _move_to(self, tip: str) -> None:
-        """The branch, and HEAD on it; the files are those of the tip already."""
+        """Move the branch to the tip, and HEAD to the branch; the files are those of the tip already."""
         self._forget_half_done()
         self.worktree.update_record(settled=tip, holds=self._held)
         branch = self.worktree.branch
@@ -358,7 +358,7 @@ class _WorkCommitter:
             self.git("symbolic-ref", "-m", "agentq: committed", "HEAD", f"refs/heads/{branch}", wait_for_locks=True)
 
     def _build_empty(self, tip: str) -> CommittedWork:
-        """Commits that change nothing in sum are sheltered."""
+        """Work without changes in sum; its commits are preserved."""
         base = self.worktree.base
         if tip != base:
             preserve_commits(self.git, self.run, tip)
@@ -366,7 +366,7 @@ class _WorkCommitter:
         return CommittedWork(base, base, notes=tuple(self.notes))
 
     def _changes(self, tip: str) -> list[tuple[int, int]]:
-        """Lines that came and went, by file."""
+        """Inserted and deleted lines, by file."""
         if tip in self._lines:
             return self._lines[tip]
         words = ("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
@@ -390,6 +390,6 @@ def _cut_body(body: str) -> str:
 
 
 def _get_first_line(text: str) -> str:
-    """The first line of what a run is about."""
+    """The first line of a text, for the title."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "Work of a run")
     return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1].rstrip()}…"

@@ -1,1 +1,1 @@
-"""The worktree of an attempt: made, furnished, reused, released."""
+"""The worktree of an attempt: made, filled, reused, released."""

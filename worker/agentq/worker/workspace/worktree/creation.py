@@ -1,9 +1,9 @@
-"""Making worktrees. The files are most of the work: so worktrees that are done with are kept idle, and the next run has
-one of them brought to its commit and cleaned, which costs what has to change.
+"""Makes worktrees. Writing the files is most of the work, so released worktrees are kept idle, and the next run gets
+one of them moved to its commit and cleaned.
 
-What git cannot do twice at a time in a repository is done alone, and a new worktree is entered without its files: they
-are written after that, at the same time as those of others. What fails is rolled back. What stood there before is
-sheltered first; and a worktree that another worker still has is put aside, work and processes and all.
+Steps that git cannot do concurrently in a repository hold its lock. A new worktree is added without files; they are
+written after that, in parallel with others. Failures are rolled back. Content that was at the path before is preserved
+first; a worktree that another worker holds is moved aside with its processes.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from agentq.worker.workspace.worktree.worktree import (
 from agentq.worker.workspace.worktree.worktree_record import RECORD_SUFFIX, WorktreeRecord
 
 REMOVAL_WAIT_MS = 60_000
-"""How long a worktree that somebody is taking away is waited for."""
+"""How long to wait for a worktree that is being removed."""
 POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class WorktreeRequest:
-    """What a worktree is to be."""
+    """The worktree to make."""
 
     name: str
-    """Of its folder: the run's id, mostly."""
+    """The name of its folder: usually the run's id."""
     commit: str
     branch: str | None
-    """Made new at the commit; without one, nothing is checked out but the commit."""
+    """A new branch at the commit; None for a detached HEAD."""
     asked: str = ""
-    """The repository, as it was asked for."""
+    """The repository as the run names it."""
     worker: str = ""
     sparse: Sequence[str] = ()
 
 
 def make_worktree(repository: GitRepository, home: Path, wanted: WorktreeRequest) -> Worktree:
-    """A worktree as it is wanted: one that was idle, or a new one."""
+    """A worktree as requested: an idle one, or a new one."""
     folder = get_worktrees_folder(home, repository)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / wanted.name
@@ -82,7 +82,7 @@ def make_worktree(repository: GitRepository, home: Path, wanted: WorktreeRequest
 
 
 def reopen_worktree(repository: GitRepository, home: Path, run: str, worker: str = "") -> Worktree | None:
-    """The worktree that an earlier attempt of the run left on this host, as it was left."""
+    """The worktree that an earlier attempt of the run left on this host, unchanged."""
     earlier = _seize_worktree(repository, get_worktrees_folder(home, repository) / run, worker=worker)
     if earlier is None:
         return None
@@ -91,7 +91,7 @@ def reopen_worktree(repository: GitRepository, home: Path, run: str, worker: str
 
 
 def _seize_worktree(repository: GitRepository, path: Path, **changes: object) -> Worktree | None:
-    """What stands there, now ours. What another worker has, whose attempt is superseded by ours, is put aside."""
+    """Take over the worktree at a path. One held by a fenced attempt of another worker is moved aside."""
     if not path.exists():
         return None
     deadline_ms = monotonic_ms() + REMOVAL_WAIT_MS
@@ -113,7 +113,7 @@ def _seize_worktree(repository: GitRepository, path: Path, **changes: object) ->
 
 
 def _move_aside(worktree: Worktree, why: str) -> None:
-    """Out of the way, and off its branch; what runs in it goes on there, and harms nobody."""
+    """Move it away, off its branch; its processes continue there harmlessly."""
     git = worktree.git
     git("update-ref", "--no-deref", "HEAD", git("rev-parse", "HEAD").strip(), wait_for_locks=True)
     move_worktree(
@@ -122,7 +122,7 @@ def _move_aside(worktree: Worktree, why: str) -> None:
 
 
 def _find_free_path(path: Path) -> Path:
-    """A name beside it that nothing has."""
+    """A free name beside it."""
     return next(name for number in range(10_000) if not (name := path.with_name(f"{path.name}.{number}")).exists())
 
 
@@ -130,14 +130,14 @@ def _find_free_path(path: Path) -> Path:
 
 
 def can_reuse(worktree: Worktree, wanted: WorktreeRequest) -> bool:
-    """Whether what it holds can be told apart from what it is to hold."""
+    """Whether its files differ from the requested ones only in ways that git sees."""
     if wanted.sparse or (worktree.path / ".git").is_dir() or (worktree.record.git_dir / "modules").exists():
         return False
     return not (worktree.record.git_dir / "config.worktree").exists()
 
 
 def _take_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree | None:
-    """An idle one, which is now there; or one that is idle in a moment."""
+    """An idle worktree, moved to the path; waits a moment for one that is becoming idle."""
     began_ms = monotonic_ms()
     while True:
         idle = _find_idle(repository, folder, path)
@@ -158,7 +158,7 @@ def _find_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree 
 
 
 def _bring_to_commit(worktree: Worktree, wanted: WorktreeRequest) -> Worktree:
-    """To its commit and branch, without anything else in it."""
+    """Check out its commit and branch, and remove everything else."""
     git = worktree.git
     drop_locks(worktree)
     for name in OPERATION_FILES:
@@ -172,7 +172,7 @@ def _bring_to_commit(worktree: Worktree, wanted: WorktreeRequest) -> Worktree:
 
 
 def _check_out(repository: GitRepository, git: Git, wanted: WorktreeRequest) -> None:
-    """On its branch, which is new; what an earlier one of that name had is sheltered."""
+    """Check out its new branch; commits on an earlier branch of that name are preserved."""
     if wanted.branch is None:
         git("checkout", "-q", "-f", "--detach", wanted.commit, wait_for_locks=True)
         return
@@ -187,7 +187,7 @@ def _check_out(repository: GitRepository, git: Git, wanted: WorktreeRequest) -> 
 
 
 def _preserve_branch(repository: GitRepository, wanted: WorktreeRequest) -> bool:
-    """What a branch of that name has; whether there is one."""
+    """Preserve a branch of that name; returns whether there is one."""
     tip = wanted.branch and repository.commit(f"refs/heads/{wanted.branch}")
     if tip:
         preserve_commits(repository.git, wanted.name, tip, target=wanted.commit)
@@ -232,7 +232,7 @@ def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest
 
 
 def _allow_own_settings(git: Git) -> None:
-    """Let worktrees have settings of their own. That a repository is bare becomes one of its own folder alone."""
+    """Enable settings per worktree. That a repository is bare becomes a setting of its own folder alone."""
     shared = ("config", "--file", str(git.folder / "config"))
     if git.answers(*shared, "--type=bool", "--get", "extensions.worktreeConfig") == "true":
         return

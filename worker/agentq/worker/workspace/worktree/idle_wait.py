@@ -1,7 +1,6 @@
-"""Worktrees that are about to be idle: whoever needs one waits for them a moment, before a new one is made.
+"""Worktrees that are becoming idle: a run that needs one waits for them briefly before a new one is made.
 
-A run's last word is said before its worktree is put away, so that nobody waits for that; the next run is then mostly
-there before the worktree is.
+A run's final report is sent before its worktree is released; so the next run often starts before the worktree is idle.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.worker.workspace.git.git_command import GitCancellation
 
 IDLE_WAIT_MS = 2_000
-"""To make a worktree of very many files takes longer."""
+"""Making a worktree with very many files takes longer."""
 IDLE_POLL_S = 0.2
 
 _idle_changed = threading.Condition()
 _closing_count: Counter[Path] = Counter()
-"""How many of a folder are being put away by this process."""
+"""How many worktrees of a folder this process is releasing."""
 
 
 @contextmanager
 def mark_becoming_idle(folder: Path) -> Iterator[None]:
-    """While one is put away."""
+    """Held while a worktree is released."""
     with _idle_changed:
         _closing_count[folder] += 1
     try:
@@ -38,7 +37,7 @@ def mark_becoming_idle(folder: Path) -> Iterator[None]:
 
 
 def wait_for_idle(folder: Path, cancellation: GitCancellation, began_ms: int) -> bool:
-    """Wait until one has been put away, of those that are; False if there is none, or it takes too long."""
+    """Wait until one becomes idle; False if none is being released, or at the timeout."""
     with _idle_changed:
         before = _closing_count[folder]
         if not before:

@@ -1,7 +1,7 @@
-"""What a worktree gets that is not in the repository: files of its own checkout, free ports, and who it is.
+"""What a worktree gets beside the repository's content: local files of the checkout, free ports, and variables.
 
-Copies and links are confined: nothing is taken from outside the checkout, nothing is put outside the worktree, whatever
-links there are on the way. What is named and missing is a failure: the work would fail later, and say less of it.
+Copies and links are confined: nothing comes from outside the checkout, nothing goes outside the worktree, whatever
+links are on the way. A named file that is missing is an error: the work would fail later, with a less clear one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.worker.workspace.worktree.worktree import Worktree
 
 COPIED_BYTES_MAX = 2 << 30
-"""Of one path; what is larger is better linked."""
+"""Size limit of one path; link larger ones."""
 
 
 def add_local_files(worktree: Worktree, copies: Sequence[str], links: Sequence[str]) -> Worktree:
-    """Put the files there, each as it is in the repository's checkout now."""
+    """Copy and link the files, each as it is in the repository's checkout now."""
     if not copies and not links:
         return worktree
     top = worktree.repository.top
@@ -43,7 +43,7 @@ def _refuse_tracked(worktree: Worktree, paths: list[str]) -> None:
 
 
 def _resolve_source(top: Path, path: str) -> Path:
-    """Where it really is, within the checkout."""
+    """Its real path, within the checkout."""
     try:
         source = (top / path).resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -56,7 +56,7 @@ def _resolve_source(top: Path, path: str) -> Path:
 
 
 def _resolve_target(folder: Path, path: str) -> Path:
-    """Where it is to stand, within the worktree."""
+    """Its path, within the worktree."""
     place = folder / path
     above = place.parent
     while not os.path.lexists(above):
@@ -86,7 +86,7 @@ def _remove_path(place: Path) -> None:
 
 
 def build_workspace_variables(worktree: Worktree, ports: Mapping[str, int]) -> dict[str, str]:
-    """What the run is told of where it is."""
+    """The variables that describe the worktree to the run."""
     own = {"AGENTQ_WORKTREE": str(worktree.path), "AGENTQ_BASE": worktree.base}
     if worktree.branch:
         own["AGENTQ_BRANCH"] = worktree.branch
@@ -96,7 +96,7 @@ def build_workspace_variables(worktree: Worktree, ports: Mapping[str, int]) -> d
 
 
 def has_unfetched_lfs(worktree: Worktree) -> bool:
-    """Whether files that are kept in LFS are not fetched from there."""
+    """Whether files are in LFS and not fetched."""
     try:
         attributes = (worktree.path / ".gitattributes").read_text(errors="replace")
     except OSError:

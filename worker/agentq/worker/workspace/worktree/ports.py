@@ -1,7 +1,7 @@
-"""Ports for runs: free when they are given, and not given to another run of this user on this machine.
+"""Ports for runs: free when assigned, and not assigned to another run of this user on this machine.
 
-A port is held by a lock on a byte of one file, which ends with the process that has it, however it ends. They lie below
-those that systems hand out by themselves, so nobody gets one by chance.
+A port is held by a lock on a byte of one file, which ends with its process. The ports lie below those that systems
+assign themselves, so no program gets one by chance.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 
 _lock = threading.Lock()
 _held_ports: set[int] = set()
-"""Those of this process, which its own locks on the file do not keep from it."""
+"""The ports of this process, which its own locks on the file do not exclude."""
 
 
 class NoFreePort(AgentqError):
@@ -32,7 +32,7 @@ class NoFreePort(AgentqError):
 
 
 def take_ports(names: Sequence[str]) -> dict[str, int]:
-    """A port for each name; give them back when the run is over."""
+    """Take a port for each name, until `release_ports`."""
     taken: dict[str, int] = {}
     try:
         for name in names:
@@ -44,7 +44,7 @@ def take_ports(names: Sequence[str]) -> dict[str, int]:
 
 
 def release_ports(ports: Iterable[int]) -> None:
-    """Others may have them now."""
+    """Release ports for other runs."""
     with _lock:
         for port in list(ports):
             _held_ports.discard(port)
@@ -72,7 +72,7 @@ def _lock_port(port: int) -> bool:
 
 
 def _is_port_free(port: int) -> bool:
-    """Whether a server could listen there, for this machine alone or for all."""
+    """Whether a server could listen there, on loopback or on all addresses."""
     for family, address in ((socket.AF_INET, ""), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -85,7 +85,7 @@ def _is_port_free(port: int) -> bool:
 
 
 def _open_lock_file() -> int:
-    """Never closed: that would end all the locks."""
+    """Open the lock file. It is never closed: that would release all locks."""
     return _open_file(Path(tempfile.gettempdir(), f"agentq-ports-{os.getuid()}"))
 
 

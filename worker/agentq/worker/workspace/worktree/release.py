@@ -1,7 +1,6 @@
-"""What becomes of a worktree when its run is over: it stays to be looked at, waits for another run, or goes.
+"""Releases the worktree of an ended run: it is kept for a person, becomes idle for another run, or is removed.
 
-Before it goes, what only it holds is sheltered. What cannot be sheltered, a repository that was made within it, keeps
-it where it is, whoever asks.
+Before removal, what only it holds is preserved. A repository made within it cannot be preserved, and keeps it in place.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ ReleaseResult = Literal["kept", "idle", "removed"]
 def release_worktree(
     worktree: Worktree, *, target: str | None = None, clean_at: str | None = None, idle_max: int = 0
 ) -> ReleaseResult:
-    """Be done with it. `target` is a commit that others keep, in which work may be already; `clean_at` says that
-    all that was committed of it is in that commit, by whatever way, and that nothing has run in it since.
+    """Release it. `target` is a kept commit that may contain the work; `clean_at` says that everything committed is in
+    that commit, by whatever way, and that nothing has run in it since.
     """
     with mark_becoming_idle(worktree.path.parent):
         return _release_locked(worktree, target, clean_at, idle_max)
@@ -45,5 +44,5 @@ def _release_locked(worktree: Worktree, target: str | None, clean_at: str | None
 
 
 def keep_worktree(worktree: Worktree, why: str) -> Worktree:
-    """Let it stay, as it is, to be looked at."""
+    """Keep it, as it is, for a person."""
     return worktree.update_record(state="kept", ended_at_ms=wall_ms(), why=why)

@@ -1,7 +1,7 @@
-"""How long worktrees stay that nobody works in, and how much of the disk they may have.
+"""How long unused worktrees stay, and how much disk they may take.
 
-Those that are idle go first, then those that are kept, the oldest first, then what killed workers left, unless their
-run may yet go on in it. None goes before what only it holds is sheltered, and none that somebody who lives works in.
+Idle ones go first, then kept ones, the oldest first, then what killed workers left, unless their run may still continue
+in it. What only a worktree holds is preserved before it goes, and none goes that a live process holds.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from agentq.worker.workspace.worktree.worktree import (
 from agentq.worker.workspace.worktree.worktree_record import WorktreeRecord, get_record_path, list_records
 
 WorktreeStatus = Literal["running", "kept", "idle", "left", "broken"]
-"""`left`: for another attempt, or by a worker that is dead; `broken`: git does not know it any more."""
+"""`left`: for another attempt, or by a dead worker; `broken`: git does not know it."""
 _REMOVAL_ORDER: tuple[WorktreeStatus, ...] = ("idle", "broken", "kept", "left")
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How long, and how much."""
+    """The limits of time and disk."""
 
     keep_ms: int
     disk_bytes: int
@@ -42,21 +42,21 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FoundWorktree:
-    """A worktree, and how it is with it."""
+    """A worktree with its status."""
 
     record: WorktreeRecord
     kind: WorktreeStatus
     bytes: int | None = None
-    """What it takes on the disk; None where nobody has looked."""
+    """Its size on disk; None if not measured."""
 
     @property
     def since_ms(self) -> int:
-        """When somebody worked in it last, as far as that is noted."""
+        """When it was last used, as far as recorded."""
         return self.record.ended_at_ms or self.record.made_at_ms
 
     @property
     def why(self) -> str:
-        """Why it is there."""
+        """Why it exists."""
         if self.kind == "left":
             return self._left
         if self.kind == "broken":
@@ -92,7 +92,7 @@ def _get_status(note: WorktreeRecord) -> WorktreeStatus:
 
 
 def select_removals(found: list[FoundWorktree], keeping: RetentionPolicy) -> Iterator[tuple[FoundWorktree, str]]:
-    """Those that are to go, in this order, and why."""
+    """The worktrees to remove, in order, with reasons."""
     now_ms = wall_ms()
     total = sum(each.bytes or 0 for each in found)
     removable = [each for each in found if each.kind in _REMOVAL_ORDER and not each.record.holds]
@@ -109,7 +109,7 @@ def select_removals(found: list[FoundWorktree], keeping: RetentionPolicy) -> Ite
 
 
 def apply_retention(home: Path, keeping: RetentionPolicy) -> list[str]:
-    """Take away what is to go; a sentence for each, and for each that could not."""
+    """Remove what exceeds the limits; a sentence for each removal and each failure."""
     told = []
     for each, why in select_removals(list_worktrees(home, sizes=True), keeping):
         try:
@@ -120,7 +120,7 @@ def apply_retention(home: Path, keeping: RetentionPolicy) -> list[str]:
 
 
 def remove_found(found: FoundWorktree, home: Path) -> str:
-    """Take one away, with what only it holds sheltered; what was done. It stays where that cannot be."""
+    """Remove one, preserving what only it holds; returns what was done. It stays if that cannot be preserved."""
     note = found.record
     if not note.common.is_dir():
         return f"{note.path} stays, as its repository {note.common} is gone; delete it yourself"
@@ -144,13 +144,13 @@ def remove_found(found: FoundWorktree, home: Path) -> str:
 
 
 def _remove_unknown(note: WorktreeRecord) -> str:
-    """Its repository does not know it: nobody can tell what of it is elsewhere."""
+    """Remove a worktree that its repository does not know, so that nothing can be preserved."""
     note.file.unlink(missing_ok=True)
     return f"{note.path} is no worktree any more, and left to you"
 
 
 def measure_folder(folder: Path) -> int:
-    """Bytes on the disk of all that is below a folder; files that have several names are counted once."""
+    """Bytes on disk below a folder; hard links are counted once."""
     total, seen = 0, set[tuple[int, int]]()
     todo = [folder]
     while todo:
@@ -179,6 +179,6 @@ def _stat_entry(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def find_unrecorded(home: Path) -> list[Path]:
-    """Folders among the worktrees of which nothing is noted."""
+    """Folders among the worktrees without a record."""
     folders = (path for path in (home / "worktrees").glob("*/*") if path.is_dir() and not path.is_symlink())
     return sorted(path for path in folders if not get_record_path(path).exists())

@@ -1,6 +1,6 @@
-"""A worktree: the folder that a run works in, on a branch of its own; found again, sheltered, and done with.
+"""A worktree: the folder that a run works in, on a branch of its own; found, preserved and removed here.
 
-How one is made is told in `making`. What git cannot do twice at a time in a repository is done alone.
+See `creation` for how one is made. Steps that git cannot do concurrently hold the repository's lock.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from agentq.worker.workspace.worktree.worktree_record import RECORD_SUFFIX, Work
 
 BRANCH_PREFIX = "agentq/"
 MERGES_PREFIX = "merges-"
-"""What the names of the worktrees of merges begin with."""
+"""The prefix of the names of worktrees for merges."""
 OPERATION_FILES = (
     *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "AUTO_MERGE"),
     *("BISECT_LOG", "BISECT_START", "BISECT_NAMES", "BISECT_TERMS", "BISECT_EXPECTED_REV", "ORIG_HEAD"),
     *("rebase-merge", "rebase-apply", "sequencer"),
 )
-"""What git keeps of something half done."""
+"""Files that git keeps of an unfinished operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """One that a run has."""
+    """A worktree with its record."""
 
     repository: GitRepository
     record: WorktreeRecord
@@ -54,16 +54,16 @@ class Worktree:
 
     @property
     def git(self) -> Git:
-        """Git in it, which is told where it is, whatever the files in it say."""
+        """Git in it, with its git directory given, whatever its files say."""
         return self.repository.git.in_folder(self.path, self.record.git_dir)
 
     def is_ours(self) -> bool:
-        """Whether this process has it still: another attempt of the run may have put it aside."""
+        """Whether this process still holds it: another attempt of the run may have moved it aside."""
         now = WorktreeRecord.read(self.record.file)
         return now is not None and (now.git_dir, now.keeper) == (self.record.git_dir, self.record.keeper)
 
     def update_record(self, **changes: object) -> Worktree:
-        """The same, with its note changed."""
+        """The worktree with its record changed and written."""
         return replace(self, record=self.record.updated(**changes))
 
 
@@ -72,12 +72,12 @@ def to_branch_name(run: str) -> str:
 
 
 def get_worktrees_folder(home: Path, repository: GitRepository) -> Path:
-    """Where the worktrees of a repository are."""
+    """The folder of a repository's worktrees."""
     return home / "worktrees" / repository.digest
 
 
 def find_worktree(repository: GitRepository, path: Path) -> Worktree | None:
-    """One that was made before, if it is still there; also where its note is lost, but git knows it."""
+    """An existing worktree; also where its record is lost, if git knows it."""
     note = WorktreeRecord.read(path.with_name(path.name + RECORD_SUFFIX)) or _rebuild_record(repository, path)
     if note is None or note.common != repository.common or not path.is_dir() or not is_registered(note):
         return None
@@ -96,7 +96,7 @@ def _rebuild_record(repository: GitRepository, path: Path) -> WorktreeRecord | N
 
 
 def _find_git_entries(common: Path, path: Path) -> list[Path]:
-    """The folders in which git keeps what it knows of a worktree: one, as a rule."""
+    """Git's folders for a worktree: usually one."""
     found = []
     for file in (common / "worktrees").glob("*/gitdir"):
         with suppress(OSError):
@@ -106,7 +106,7 @@ def _find_git_entries(common: Path, path: Path) -> list[Path]:
 
 
 def is_registered(note: WorktreeRecord) -> bool:
-    """Whether git knows it as what the note says."""
+    """Whether git knows it as recorded."""
     within = note.git_dir.parent == note.common / "worktrees"
     with suppress(OSError):
         return within and (note.git_dir / "gitdir").read_text().strip() == str(note.path / ".git")
@@ -114,7 +114,7 @@ def is_registered(note: WorktreeRecord) -> bool:
 
 
 def repair_git_link(worktree: Worktree) -> None:
-    """Whatever was done to the file by which git finds its way from there."""
+    """Restore the file by which git finds its directory from there."""
     file = worktree.path / ".git"
     text = f"gitdir: {worktree.record.git_dir}\n"
     with suppress(OSError):
@@ -128,16 +128,14 @@ def repair_git_link(worktree: Worktree) -> None:
 
 
 def drop_locks(worktree: Worktree) -> None:
-    """What a git that was killed has left. Nobody works in it, or its processes would have been ended before."""
+    """Remove locks of a killed git. No process works in it: they have been ended."""
     for name in ("index.lock", "HEAD.lock"):
         git_files.remove_path(worktree.record.git_dir / name)
 
 
 def move_worktree(worktree: Worktree, path: Path, **changes: object) -> Worktree:
-    """Elsewhere, with all that is known of it. To be called alone.
-
-    Git finds it by its `gitdir`, which goes first: a name of a folder that is not there yet is mended by the next who
-    looks, and until then protects what is there from nobody but `git worktree prune`.
+    """Move it with its record; the caller holds the lock. Git finds it by its `gitdir` file, which is changed first: a
+    path that does not exist yet is repaired by the next user, and until then only `git worktree prune` would remove it.
     """
     old = worktree.record.file
     (worktree.record.git_dir / "gitdir").write_text(f"{path / '.git'}\n")
@@ -148,9 +146,8 @@ def move_worktree(worktree: Worktree, path: Path, **changes: object) -> Worktree
 
 
 def roll_back(git: Git, path: Path) -> None:
-    """Take away a worktree, however far it is made or removed. To be called alone, with git in the repository's folder.
-
-    `git worktree prune` would forget worktrees of others, too, whose disk is away for a while.
+    """Remove a worktree that is half made or half removed; the caller holds the lock, with git in the repository's
+    folder. `git worktree prune` would also forget worktrees on a disk that is away for a while.
     """
     git = replace(git, cancellation=GitCancellation())  # it is to be done also when nobody wants the rest
     with suppress(GitFailed):
@@ -161,7 +158,7 @@ def roll_back(git: Git, path: Path) -> None:
 
 
 def drop_branch(worktree: Worktree, target: str | None = None) -> None:
-    """Its branch goes, once what is on it can be reached otherwise: somebody may have gone on there."""
+    """Delete its branch, once its commits are reachable otherwise: it may have been moved meanwhile."""
     if worktree.branch is None:
         return
     git = replace(worktree.repository.git, cancellation=GitCancellation())
@@ -175,7 +172,7 @@ def drop_branch(worktree: Worktree, target: str | None = None) -> None:
 
 
 def clear_folder(path: Path) -> None:
-    """A folder that is no worktree of ours, left of one that was half made or half removed."""
+    """Remove a folder that is no worktree: the rest of a half made or half removed one."""
     path.with_name(path.name + RECORD_SUFFIX).unlink(missing_ok=True)
     if path.is_symlink() or path.is_file():
         path.unlink()
@@ -187,7 +184,7 @@ def clear_folder(path: Path) -> None:
 
 
 def preserve_worktree(worktree: Worktree, target: str | None = None) -> list[str]:
-    """See that nothing is lost with it; what it holds that cannot be sheltered, of which it may not be removed."""
+    """Preserve everything that only it holds; returns what cannot be preserved, for which it must stay."""
     if not worktree.record.run or worktree.record.run.startswith(MERGES_PREFIX):
         return []  # an idle one, or one of merges, which are made of what others hold
     git = worktree.git
@@ -202,7 +199,7 @@ def preserve_worktree(worktree: Worktree, target: str | None = None) -> list[str
 
 
 def _list_worktree_commits(worktree: Worktree) -> Iterator[str]:
-    """The commits that it stands for."""
+    """The commits that it refers to."""
     names = ["HEAD"]
     if worktree.branch:
         names.append(f"refs/heads/{worktree.branch}")
@@ -214,20 +211,20 @@ def _list_worktree_commits(worktree: Worktree) -> Iterator[str]:
 
 
 def _preserve_own(worktree: Worktree, git: Git, tips: list[str], target: str | None) -> None:
-    """What it was made from is not its own, as long as a branch has that."""
+    """Preserve its own commits; its base is not its own while a branch contains it."""
     own = [tip for tip in tips if tip != target and (tip != worktree.base or not _is_on_branch(worktree, git, tip))]
     preserve_commits(git, worktree.record.run, *own, target=target)
 
 
 def _is_on_branch(worktree: Worktree, git: Git, commit: str) -> bool:
-    """Whether a branch or a tag has it that is not the worktree's own."""
+    """Whether another branch or a tag contains the commit."""
     kinds = ("refs/heads", "refs/remotes", "refs/tags")
     told = git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
     return any(ref != f"refs/heads/{worktree.branch}" for ref in told.split())
 
 
 def set_idle(worktree: Worktree, target: str | None = None) -> None:
-    """Done with, and all that it held is merged or sheltered: another run may have it. Its branch goes."""
+    """Make it idle: everything in it is merged or preserved. Its branch is deleted."""
     folder = worktree.path.parent
     worktree.git("update-ref", "--no-deref", "HEAD", worktree.base, wait_for_locks=True)
     drop_branch(worktree, target)
@@ -238,7 +235,7 @@ def set_idle(worktree: Worktree, target: str | None = None) -> None:
 
 
 def remove_worktree(worktree: Worktree, target: str | None = None) -> None:
-    """Take it away, with its branch; what it held is merged or sheltered by now."""
+    """Remove it and its branch; everything in it is merged or preserved."""
     with worktree.repository.locked() as git:
         roll_back(git, worktree.path)
     drop_branch(worktree, target)

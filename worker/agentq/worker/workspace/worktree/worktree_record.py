@@ -1,7 +1,7 @@
-"""What is noted beside each worktree: whose it is, from what it was made, who holds it, and why it is still there.
+"""The record beside each worktree: its run, its base, its holder, and why it still exists.
 
-By this, whoever comes later knows what is what: another attempt of the run, another worker, `agentq worktree`. A note
-is replaced as a whole. Who holds a worktree is alive as long as the process of that number and time is.
+Other attempts of the run, other workers and `agentq worktree` read it. It is replaced as a whole. The holder is alive
+as long as the process with its number and start time is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RECORD_SUFFIX = ".json"
 
 
 class WorktreeRecord(BaseModel):
-    """One worktree's."""
+    """The record of one worktree."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -27,19 +27,17 @@ class WorktreeRecord(BaseModel):
     common: Path
     """The git directory of the repository."""
     git_dir: Path
-    """The worktree's own; what a file in it says is not believed."""
+    """The worktree's own git directory; a file in it that says otherwise is not trusted."""
     repository: str
     """As the run names it, without a password."""
     state: Literal["open", "kept", "idle", "going"] = "open"
-    """`open`: a run works in it; `kept`: it stays to be looked at; `idle`: it waits for another run, empty; `going`: it
-    is being taken away.
-    """
+    """`open`: a run works in it; `kept`: for a person; `idle`: empty, for another run; `going`: it is being removed."""
     run: str = ""
     branch: str | None = None
     base: str = ""
     """The commit that it was made from."""
     settled: str = ""
-    """The commit that has all it held when its work was committed."""
+    """The commit with everything in it when its work was committed."""
     keeper: str = ""
     """The process that holds it."""
     worker: str = ""
@@ -48,11 +46,11 @@ class WorktreeRecord(BaseModel):
     why: str = ""
     """Why it is kept."""
     set_up: str = ""
-    """The setup that has succeeded in it."""
+    """The digest of the setup that has succeeded in it."""
     holds: tuple[str, ...] = ()
-    """Repositories that were made within it, which are nowhere else: it may not be removed."""
+    """Repositories made within it that exist nowhere else: it must not be removed."""
     furnished: tuple[str, ...] = ()
-    """What was put there that is not part of the work."""
+    """Local files in it that are not part of the work."""
 
     @property
     def file(self) -> Path:
@@ -60,11 +58,11 @@ class WorktreeRecord(BaseModel):
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody who lives works in it."""
+        """Whether a live process holds it."""
         return self.state in ("open", "going") and bool(self.keeper) and not process_tree.is_process_gone(self.keeper)
 
     def updated(self, **changes: object) -> Self:
-        """Changed, and written."""
+        """The changed record, written."""
         changed = self.model_copy(update=changes)
         changed.write()
         return changed
@@ -76,7 +74,7 @@ class WorktreeRecord(BaseModel):
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
-        """What was noted; None where nothing was, or where it cannot be read."""
+        """The record in a file; None if there is none, or it is unreadable."""
         try:
             return cls.model_validate_json(file.read_bytes())
         except (OSError, ValidationError):
@@ -84,11 +82,11 @@ class WorktreeRecord(BaseModel):
 
 
 def get_record_path(path: Path) -> Path:
-    """Where the note of a worktree stands."""
+    """The path of a worktree's record."""
     return path.with_name(path.name + RECORD_SUFFIX)
 
 
 def list_records(folder: Path) -> Iterator[WorktreeRecord]:
-    """Of all worktrees below a folder, the oldest first, in whichever repository."""
+    """The records of all worktrees below a folder, in all repositories, the oldest first."""
     found = (WorktreeRecord.read(file) for file in folder.glob(f"*/*{RECORD_SUFFIX}"))
     yield from sorted((note for note in found if note is not None), key=lambda note: (note.made_at_ms, note.path))
