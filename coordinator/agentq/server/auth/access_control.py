@@ -271,7 +271,7 @@ class RequiredScope:
         if found.queues and not self.by_queue and not (self.for_runners and found.bound):
             raise Denied(f"This token is only for the queues {', '.join(found.queues)}.")
         if found.bound is not None and not self.bound:
-            raise Denied("This token is a runner's or worker's, and good only for what that does.")
+            raise Denied("This token is bound to a runner or worker, and only valid for its routes.")
         return found
 
 
