@@ -19,7 +19,7 @@ Plan = Callable[..., CompiledPlan]
 
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """Compiles a plan that is given as text; `files` are others beside it."""
+    """Compiles a plan from text; `files` are written beside it."""
     monkeypatch.chdir(tmp_path)
 
     def read(text: str, *, name: str = "plan.yaml", site: PlanRepository | None = None, **more: Any) -> CompiledPlan:

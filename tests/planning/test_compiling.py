@@ -1,4 +1,4 @@
-"""What is written in a plan is what is submitted."""
+"""Compiled specs match the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST = {"host": socket.gethostname()}
 
 
 def only(compiled: CompiledPlan) -> dict[str, Any]:
-    """The spec of the only task, as far as it differs from the defaults."""
+    """The spec of the only task, without defaults."""
     (task,) = compiled.tasks
     return task.spec.model_dump(mode="json", exclude_defaults=True)
 

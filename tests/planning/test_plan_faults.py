@@ -1,4 +1,4 @@
-"""The faults of a plan are told all at once, so that nobody mends one to learn of the next."""
+"""All faults of a plan are reported at once."""
 
 from __future__ import annotations
 

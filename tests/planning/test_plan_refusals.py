@@ -1,4 +1,4 @@
-"""What is wrong with a plan is told by place, path, sentence and suggestion, and nothing is made of it."""
+"""Faults of a plan are reported with position, path, sentence and suggestion, and nothing is compiled."""
 
 # Over 400 lines: one table of wrong plans, each with the sentence that it gets.
 

@@ -1,4 +1,4 @@
-"""A plan whose submit was cut is completed from what is kept with it, and what is kept is what was submitted."""
+"""An interrupted submit of a plan is completed from its stored source, which equals what was submitted."""
 
 from __future__ import annotations
 

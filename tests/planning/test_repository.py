@@ -1,4 +1,4 @@
-"""Where the work of a plan is done is found out when it is submitted, and what is wrong with that is said then."""
+"""The repository of a plan is found and checked at its submit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit on `main`, where somebody commits."""
+    """A repository with one commit on `main`, and a committer."""
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -1,4 +1,4 @@
-"""The published schema takes what the reader takes, and says what each key is for."""
+"""The published schema accepts what the reader accepts, and describes each key."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def hasty(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def guarded(valkey: Server) -> Iterator[Serving]:
-    """A coordinator that asks everybody for a token."""
+    """A coordinator where all clients need a token."""
     path = Path(tempfile.mkdtemp(prefix="aq"))
     serving = Serving(valkey, path, "--require-tokens", heartbeat_ms=1000, lease_ms=600_000, forget_ms=600_000).start()
     yield serving

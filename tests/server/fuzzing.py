@@ -1,4 +1,4 @@
-"""What the fuzzer is told beside the document of the API: names of things that are there; and to be quick."""
+"""Extends the API document for the fuzzer: names of existing records, and no long waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THERE = dict(pair.split("=", 1) for pair in os.environ["AGENTQ_FUZZ"].split(",")
 
 @schemathesis.hook
 def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A request for something that is there gets further than one for something that is not; half of them do."""
+    """Half of the requests use existing ids, which reach more code than unknown ones."""
     del context
     given = path_parameters or {}
     return {name: THERE.get(name, value) if len(str(value)) % 2 else value for name, value in given.items()}

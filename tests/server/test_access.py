@@ -1,4 +1,4 @@
-"""Who may ask: tokens and their scopes, over every route that there is; and who may not, whatever they show."""
+"""Tokens and scopes, over all routes: what they allow, and what they refuse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUTES = [(route, method) for route in list_routes() if isinstance(route, APIRou
 
 @pytest.fixture(scope="module")
 def guarded(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A server that asks everybody for a token."""
+    """A server where all clients need a token."""
     serving = Serving(valkey, tmp_path_factory.mktemp("guarded"), "--require-tokens").start()
     yield serving
     serving.stop()
@@ -51,7 +51,7 @@ def path_of(route: APIRoute | APIWebSocketRoute) -> str:
 
 @pytest.mark.full("takes 2 s")
 def test_a_route_is_open_to_its_scope_and_shut_to_all_others(guarded: Serving) -> None:
-    """401 without a token, 403 with one that lacks the scope; and past the door, whatever it says there, with it."""
+    """401 without a token, 403 with one that lacks the scope; with the scope any other answer."""
     tokens = {scope: guarded.token(scope) for scope in TokenScope}
     with guarded.client() as client:
         for route, method in ROUTES:
@@ -63,7 +63,7 @@ def test_a_route_is_open_to_its_scope_and_shut_to_all_others(guarded: Serving) -
             for scope, token in tokens.items():
                 if (route.path, method) == ("/runs/{run_id}", "DELETE") and scope is TokenScope.ADMIN:
                     continue
-                # Some answer for ever: their status is enough.
+                # Streams do not end: their status is enough.
                 with client.stream(method, path, headers={"authorization": f"Bearer {token}"}) as answer:
                     good = scope in (takes.scope, TokenScope.ADMIN)
                     assert (answer.status_code not in (401, 403)) == good, (method, path, scope)
@@ -184,7 +184,7 @@ def test_a_tokens_last_use_is_noted_once_a_minute(guarded: Serving) -> None:
 
 
 def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
-    """Not by listing, not by id, not by moving, and nothing that is of no queue."""
+    """Neither by lists, ids nor moves, nor records that are in no queue."""
     mine, theirs = guarded.submit(queue="mine"), guarded.submit(queue="theirs", dedupe_key="nightly")
     with guarded.client(guarded.token("read", "submit", queues=["mine"])) as client:
         assert [each["id"] for each in client.get("/runs").json()["runs"]] == [mine]

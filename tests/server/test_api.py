@@ -1,4 +1,4 @@
-"""What can be said over HTTP of all that there is, by one client after the other."""
+"""All resources of the API, used by one client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMAND_TEXT = '{"kind":"command","argv":["true"]}'
 
 
 def api(serving: Serving) -> httpx.Client:
-    """A client that holds each answer against what the documents say of it, name by name."""
+    """A client that compares each answer with the API document, name by name."""
     return serving.client(event_hooks={"response": [_documented]})
 
 
@@ -336,7 +336,7 @@ def test_what_is_wrong_is_told_with_what_was_perhaps_meant(
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain;charset=UTF-8", ""])
 def test_a_body_is_json_whatever_a_client_calls_it_that_does_not_care(serving: Serving, kind: str) -> None:
-    """`curl -d` says that it is a form, and browsers say that it is text."""
+    """`curl -d` labels it a form, and browsers label it text."""
     run = serving.submit(queue="called")
     with api(serving) as client:
         content = b'{"reason": "as curl sends it"}'

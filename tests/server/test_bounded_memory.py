@@ -1,4 +1,4 @@
-"""How much of a server's memory requests take: bodies that are under way, and answers with whole runs."""
+"""The memory that requests take: bodies under way, and responses with whole runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _read(scope: Scope, receive: Receive, _: Send) -> None:
 
 
 class _Request:
-    """A request with a body of so many bytes, which comes at once."""
+    """A request with a body of this size, which arrives at once."""
 
     def __init__(self, envelope: RequestMiddleware, number: int) -> None:
         self.read, self.answer = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Whatever is in a field of what is stored, each route that reads it answers: without it, or that it is damaged."""
+"""With a damaged value in any stored field, each route still answers: without it, or that it is damaged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUN_VERBS = ("show", "logs", "why", "show --json")
 
 @pytest.fixture
 def serving(valkey: Server, tmp_path: Path) -> Iterator[Serving]:
-    """A namespace for each test: what one has damaged is not another's."""
+    """A namespace for each test, since the test damages it."""
     serving = Serving(valkey, tmp_path).start()
     yield serving
     serving.stop()
@@ -46,7 +46,7 @@ def serving(valkey: Server, tmp_path: Path) -> Iterator[Serving]:
 
 
 def fill(serving: Serving, client: httpx.Client) -> list[str]:
-    """One of each kind; what is stored of them."""
+    """One record of each kind; returns what is stored."""
     first = serving.submit(queue="q")
     serving.submit(queue="q", delay_ms=600_000)
     serving.submit(queue="q", after=[first], limits={"cpu": 1})

@@ -1,4 +1,4 @@
-"""Runs that name a blueprint, executed by workers of our own: which agent they demand, and what that is told."""
+"""Runs of blueprints on agentq's own workers: which agent they demand, and its system prompt."""
 
 from __future__ import annotations
 

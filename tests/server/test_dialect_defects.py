@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import JsonValue
-from support.dialect_runner import PROFILE, Client, Dialect, Hand, Parties, is_polling
+from support.dialect_runner import PROFILE, Client, Dialect, Parties, SteppedRunner, is_polling
 from support.http_servers import Serving
 from support.leases import end_lease
 from support.servers import until
@@ -96,7 +96,7 @@ def a_hook(client: Client, on_error: str = "continue", timeout_seconds: float = 
         assert client.http.post("/agents", json=body).status_code == 201
 
 
-def answered(runner: Hand, answer: dict[str, Any]) -> None:
+def answered(runner: SteppedRunner, answer: dict[str, Any]) -> None:
     """The runner executes the hook that the run waits for."""
     asked = runner.take()
     assert (asked["agent_name"], asked["prompt"]) == ("gate", "do it")

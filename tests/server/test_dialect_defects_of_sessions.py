@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from support.dialect_runner import Client, Hand, Parties, is_polling
+from support.dialect_runner import Client, Parties, SteppedRunner, is_polling
 from support.http_servers import Serving
 from support.servers import until
 
@@ -31,7 +31,7 @@ def a_child(client: Client, parent: str) -> str:
     return str(client.start(parent_session_id=parent, execution_mode="async_callback")["run_id"])
 
 
-def done(runner: Hand, run: dict[str, Any], result: str) -> None:
+def done(runner: SteppedRunner, run: dict[str, Any], result: str) -> None:
     told = {"event_type": "result", "result_text": result}
     assert runner.http.post(f"/sessions/{run['session_id']}/events", json=told).status_code == 201
     runner.report(run["run_id"], "completed", session_status="finished")

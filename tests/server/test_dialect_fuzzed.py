@@ -1,4 +1,4 @@
-"""Whatever foreign runners and clients send, they are answered with less than 500, and nothing is broken afterwards."""
+"""Fuzzed requests of runners and clients of the dialect are answered with less than 500, and break nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents, capabilities, scripts and servers of tools, as clients of other systems ask for them and read the answers."""
+"""Agents, capabilities, scripts and MCP servers, as clients of the dialect use them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.dialect_items import GREET, LISTS, empty_shelf, start, stored
+from support.dialect_items import GREET, LISTS, client_without_items, start, stored
 from support.dialect_runner import Parties
 from support.http_servers import Serving
 
@@ -35,7 +35,7 @@ def serving(hasty: Serving) -> Serving:
 
 @pytest.fixture
 def http(parties: Parties) -> Iterator[httpx.Client]:
-    with empty_shelf(parties) as client:
+    with client_without_items(parties) as client:
         yield client
 
 

@@ -1,4 +1,4 @@
-"""Lists of runs and events of sessions, as dashboards and monitors of other systems ask for them."""
+"""Lists of runs and events of sessions, as dashboards and monitors of the dialect use them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.dialect_runner import DETAILS, Hand, Parties
+from support.dialect_runner import DETAILS, Parties, SteppedRunner
 from support.http_servers import Serving
 from websockets.sync.client import ClientConnection, connect
 
@@ -35,7 +35,7 @@ def events_of(http: httpx.Client, session: str) -> list[dict[str, Any]]:
     return found
 
 
-def told_by(runner: Hand, session: str, **event: Any) -> httpx.Response:
+def told_by(runner: SteppedRunner, session: str, **event: Any) -> httpx.Response:
     body = {"session_id": session, "timestamp": "2026-01-01T00:00:00Z", **event}
     return runner.http.post(f"/sessions/{session}/events", json=body)
 

@@ -1,4 +1,4 @@
-"""The guide that moves an installation of another coordinator over, done as it says, step by step."""
+"""Follows the guide that moves an installation of the other coordinator, step by step."""
 
 from __future__ import annotations
 

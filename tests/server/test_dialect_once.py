@@ -1,4 +1,4 @@
-"""A foreign request with an `Idempotency-Key` is done once, whatever becomes of its answer."""
+"""A dialect request with an `Idempotency-Key` is executed once, even if its answer was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs of the other system say once, while the store or the server is away."""
+"""Reports that runners and executors send once, during outages of the store and the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dialect can add to the server, tried with one that is written here; and the server without any."""
+"""The interface of dialects, with one that is defined here; and the server without dialects."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Ask = Callable[..., httpx.Response]
 
 
 def serve(settings: Settings, *dialects: type[ServerDialect]) -> AbstractContextManager[Ask]:
-    """The app with these dialects and no port: a function that asks it, while it lives."""
+    """The app with these dialects, without a port; returns a function that sends requests."""
 
     @asynccontextmanager
     async def life() -> AsyncIterator[httpx.AsyncClient]:
@@ -153,5 +153,5 @@ SEAM = sorted(name for name in vars(ServerDialect) | vars(RecordFields) if not n
 
 @pytest.mark.parametrize("method", SEAM)
 def test_the_agent_orchestrator_uses_the_whole_seam(method: str) -> None:
-    """What no dialect uses would not be known to work."""
+    """A method that no dialect uses would be untested."""
     assert method in vars(AgentOrchestrator)

@@ -1,4 +1,4 @@
-"""Agents that a runner brings along and those with a script, and how the script gets to a runner."""
+"""Agents that a runner brings along, agents with a script, and how scripts reach runners."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.dialect_items import GREET, empty_shelf, start, stored
-from support.dialect_runner import Hand, Parties, is_polling
+from support.dialect_items import GREET, client_without_items, start, stored
+from support.dialect_runner import Parties, SteppedRunner, is_polling
 from support.http_servers import Serving
 from support.servers import until
 
@@ -24,7 +24,7 @@ def serving(hasty: Serving) -> Serving:
 
 @pytest.fixture
 def http(parties: Parties) -> Iterator[httpx.Client]:
-    with empty_shelf(parties) as client:
+    with client_without_items(parties) as client:
         yield client
 
 
@@ -36,7 +36,7 @@ BROUGHT = {
 }
 
 
-def procedural(parties: Parties, **fields: Any) -> Hand:
+def procedural(parties: Parties, **fields: Any) -> SteppedRunner:
     executor = {"type": "procedural", "command": "executors/procedural-executor/ao-procedural-exec"}
     return parties.hand(executor_profile="test-procedural", executor=executor, **fields)
 
@@ -115,7 +115,7 @@ def test_a_script_is_fetched_in_a_folder_of_its_name(http: httpx.Client) -> None
         assert json.load(about) == {name: GREET[name] for name in GREET if name != "script_content"}
 
 
-def polled(runner: Hand) -> tuple[threading.Thread, list[Any]]:
+def polled(runner: SteppedRunner) -> tuple[threading.Thread, list[Any]]:
     told: list[Any] = []
     thread = threading.Thread(target=lambda: told.append(runner.poll()))
     thread.start()

@@ -1,4 +1,4 @@
-"""What the programs of the other system were seen to send, in each dialect, and what their own coordinator answers."""
+"""Recorded requests of the dialect's programs, in each dialect, and the answers of their own coordinator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from support.dialect_runner import BODIES, PROFILE, Client, Dialect, Hand, Parties
+from support.dialect_runner import BODIES, PROFILE, Client, Dialect, Parties, SteppedRunner
 from support.http_servers import Serving
 
 from agentq.dialects.agent_orchestrator.dialect_table import DIALECTS
@@ -31,7 +31,7 @@ def named(dialect: str) -> str:
     return f"{dialect}-{time.monotonic_ns()}"
 
 
-def begun(hand: Hand, name: str, uuid: str) -> None:
+def begun(hand: SteppedRunner, name: str, uuid: str) -> None:
     """What the Claude executor of dialect A says once its conversation has begun."""
     body = {"session_id": uuid, "session_name": name, "project_dir": "/srv/project"}
     answer = hand.http.post("/sessions", json=body)
@@ -328,7 +328,10 @@ def test_a_runners_token_lists_the_sessions_of_its_runner_alone(guarded: Serving
         guarded.token("work", kind="runner"),
         guarded.token("submit", "read"),
     )
-    hand, stranger = Hand(guarded, "a", own, hostname=named("h")), Hand(guarded, "a", other, hostname=named("h"))
+    hand, stranger = (
+        SteppedRunner(guarded, "a", own, hostname=named("h")),
+        SteppedRunner(guarded, "a", other, hostname=named("h")),
+    )
     name, seen = named("s"), Client(guarded, client)
     seen.start("a", session_name=name)
     hand.take()

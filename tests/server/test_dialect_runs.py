@@ -1,4 +1,4 @@
-"""Dialect C: what its programs send, and what they find in the answers."""
+"""Dialect C: the requests of its programs, and the answers that they need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from support.dialect_runner import DETAILS, PROFILE, Client, Hand, Parties
+from support.dialect_runner import DETAILS, PROFILE, Client, Parties, SteppedRunner
 from support.http_servers import Serving
 
 SESSION_FIELDS = {
@@ -25,7 +25,7 @@ def serving(hasty: Serving) -> Serving:
     return hasty
 
 
-def bound(runner: Hand, session: str, executor: str = "claude-1") -> dict[str, Any]:
+def bound(runner: SteppedRunner, session: str, executor: str = "claude-1") -> dict[str, Any]:
     """What an executor says when it has begun."""
     body = {"executor_session_id": executor, "hostname": "host-1", "executor_profile": "coding"}
     told: dict[str, Any] = runner.http.post(f"/sessions/{session}/bind", json=body).json()

@@ -1,4 +1,4 @@
-"""Dialect A, word for word: what its programs send and what they find in the answers."""
+"""Dialect A: the requests of its programs, and the answers that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runners that give up after three errors in a row do not: a server is killed beside another, Redis restarts."""
+"""Runners that give up after three errors in a row survive a killed server and a restart of Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runners' own tokens: each is good for what its runner holds, and for nothing else."""
+"""Tokens of runners: each is valid only for what its runner holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.dialect_runner import PROFILE, Client, Hand, Parties
+from support.dialect_runner import PROFILE, Client, Parties, SteppedRunner
 from support.http_servers import Serving
 from support.servers import Server, until, valkey_binary
 
@@ -26,7 +26,7 @@ def runners_token(serving: Serving, name: str) -> str:
     return Tokens(serving.store).new(name, ["work"], kind="runner")[1]
 
 
-def strangers(guarded: Serving) -> tuple[list[str], Hand, Hand, Client]:
+def strangers(guarded: Serving) -> tuple[list[str], SteppedRunner, SteppedRunner, Client]:
     """The tokens of two runners, these runners, and a client."""
     parties = Parties(guarded)
     tokens = [runners_token(guarded, name) for name in ("one", "two")]

@@ -1,4 +1,4 @@
-"""`examples/runner.py`: what a runner of anybody's own needs, and what it must not do with its processes."""
+"""`examples/runner.py`: what any runner needs, and how it must treat its processes."""
 
 from __future__ import annotations
 

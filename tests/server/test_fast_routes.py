@@ -1,4 +1,4 @@
-"""What goes past the framework is answered as the framework would answer it."""
+"""Requests that bypass FastAPI get the answers that FastAPI would give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows the tides goes on, whatever comes."""
+"""Followers of events continue after any error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent, the server answers with less than 500, and as its document says: it is fuzzed from that."""
+"""Fuzzed requests are answered with less than 500, and as the API document says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full("fuzzes every route")
 
 HERE = Path(__file__).parent
 STREAMS = "/events|/sse|/follow|/runner/runs$"
-"""These answer for as long as somebody listens; they have tests of their own."""
+"""Streams do not end; they have tests of their own."""
 
 
 def test_no_request_makes_the_server_fail(serving: Serving, tmp_path: Path) -> None:

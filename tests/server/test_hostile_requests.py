@@ -1,4 +1,4 @@
-"""What pages in a browser, proxies, and clients that mean ill can do to a server: nothing, and others are served."""
+"""Requests of hostile web pages, proxies and clients do no harm, and others are served."""
 
 from __future__ import annotations
 

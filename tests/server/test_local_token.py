@@ -1,4 +1,4 @@
-"""The token of this machine: made by itself, shown by itself, and without it nobody else of the machine comes in."""
+"""The token of this machine: created and sent automatically, and required for other users."""
 
 from __future__ import annotations
 

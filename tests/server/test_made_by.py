@@ -1,4 +1,4 @@
-"""What a token makes bears its id, by whichever way it comes, and can be ended with the token."""
+"""Records carry the id of the token that created them, and can be ended with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads, and whether the server is of use."""
+"""Metrics for Prometheus, and readiness."""
 
 from __future__ import annotations
 

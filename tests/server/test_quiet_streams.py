@@ -1,4 +1,4 @@
-"""Streams on which nothing happens: they are kept alive, with the place that the reader has come to all the same."""
+"""Streams without events are kept alive, with the position that the reader has reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads of a server: what is called in them comes back, and none is left."""
+"""The thread pool: its calls return, and no thread is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who wait: for a run, for its log. Redis restarts and servers end under them, and they are answered still."""
+"""Waits for runs and logs are answered, even if Redis restarts or servers stop meanwhile."""
 
 from __future__ import annotations
 

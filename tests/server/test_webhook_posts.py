@@ -1,4 +1,4 @@
-"""One POST to somebody else: where it may go, and what a receiver can do to us."""
+"""One POST to a receiver: which addresses are allowed, and limits on what the receiver can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks, told by real server processes to a real receiver."""
+"""Webhooks, from real server processes to a real receiver."""
 
 from __future__ import annotations
 

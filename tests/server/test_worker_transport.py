@@ -1,4 +1,4 @@
-"""Workers that reach nothing but a coordinator do all that others do."""
+"""Workers that reach only a coordinator do all that others do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's line to whatever answers at an address: a coordinator, or not."""
+"""A worker's connection to a coordinator, or to any other server at its address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a worker's name is, on a connection: of the token that it was registered with, while that is good."""
+"""A worker's name belongs to the token that registered it, while that is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a worker's connections: whatever breaks, and whenever, nothing is lost and nothing happens twice."""
+"""Broken connections of workers at any moment lose and repeat nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker's connection to a coordinator is not good for: each is refused in words, and changes nothing."""
+"""Requests that a worker's connection refuses, each with a message and without effect."""
 
 from __future__ import annotations
 

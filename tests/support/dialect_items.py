@@ -1,4 +1,4 @@
-"""What other systems keep on the shelf of a server, and a client that finds it empty."""
+"""Items that clients of the dialect store, and a client of a server without any."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GREET = {
 
 
 @contextmanager
-def empty_shelf(parties: Parties) -> Iterator[httpx.Client]:
-    """A client of a server on whose shelf there is nothing."""
+def client_without_items(parties: Parties) -> Iterator[httpx.Client]:
+    """A client of a server without stored items."""
     client = parties.client().http
     _clear(client)
     yield client
@@ -36,7 +36,7 @@ def _clear(client: httpx.Client) -> None:
 
 
 def stored(client: httpx.Client, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What is answered to somebody who stores something new."""
+    """The response to storing a new item."""
     answer = client.post(f"/{kind}", json=body)
     assert answer.status_code == 201, answer.text
     told: dict[str, Any] = answer.json()

@@ -1,7 +1,7 @@
-"""A runner of the kind that agentq did not write, with the habits of its program, and a client beside it.
+"""A runner that behaves like the programs of the other system, and a client.
 
-It polls one thing after the other, looks for stops before it looks for a run, gives up after three errors in a row,
-says that a run began before it polls again, never registers anew, and knows nothing of leases or attempts.
+It polls sequentially, handles stops before runs, gives up after three errors in a row, reports a start before it polls
+again, never registers again, and knows no leases or attempts.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ BODIES: dict[str, dict[str, Any]] = {
 KINDS_OF_TWO = ({"sync_scripts", "remove_scripts"}, {"stop_runs", "stop_sessions"})
 """Answers to a poll that say one thing in two fields."""
 Dialect = Literal["a", "b", "v0.1-v0.6", "c"]
-Party = TypeVar("Party", "Client", "Hand", "OldRunner")
+Party = TypeVar("Party", "Client", "SteppedRunner", "OldRunner")
 
 
 class Client:
-    """What a client of the other system says."""
+    """A client of the dialect."""
 
     def __init__(self, serving: Serving, token: str | None = None) -> None:
         self.serving = serving
         self.http = serving.client(token, event_hooks={"response": [_like_its_example]})
 
     def start(self, dialect: Dialect = "c", prompt: str = "do it", **fields: Any) -> dict[str, Any]:
-        """Ask for a run; returns what is answered."""
+        """Submit a run; returns the response."""
         body = {"type": "start_session", **said(dialect, prompt), **fields}
         answer = self.http.post("/runs", json=body)
         assert answer.status_code in (200, 201), answer.text
@@ -72,7 +72,7 @@ class Client:
 
 
 def _like_its_example(answer: httpx.Response) -> None:
-    """What is answered has all the names that the documents show."""
+    """The response has all the names of the documented example."""
     at = asked_of(answer)
     if at in EXAMPLES and answer.status_code in (200, 201) and at[1] != "/runner/runs":
         answer.read()
@@ -93,8 +93,8 @@ def said(dialect: Dialect, prompt: str) -> dict[str, Any]:
     return bodies[dialect]
 
 
-class Hand:
-    """A runner that does one thing at a time, as the test says."""
+class SteppedRunner:
+    """A runner that acts step by step, as the test says."""
 
     def __init__(self, serving: Serving, dialect: Dialect = "c", token: str | None = None, **fields: Any) -> None:
         self.http = serving.client(token, event_hooks={"response": [_like_its_example]})
@@ -108,7 +108,7 @@ class Hand:
         return told
 
     def poll(self) -> dict[str, Any] | None:
-        """What it is told."""
+        """The answer to a poll."""
         answer = self.http.get("/runner/runs", params={"runner_id": self.id}, timeout=CLIENT_TIMEOUT_S)
         assert answer.status_code in (200, 204), answer.text
         if answer.status_code == 204:
@@ -138,7 +138,7 @@ class Hand:
         return answer
 
     def take(self) -> dict[str, Any]:
-        """Take a run and say that it began."""
+        """Take a run and report its start."""
         run = self.run()
         self.report(run["run_id"], "started")
         return run
@@ -275,17 +275,17 @@ def is_polling(serving: Serving, runner: str) -> bool:
 
 
 class Parties:
-    """Runners and clients at one server, who are gone after the test with all that they left."""
+    """Runners and clients of one server, which are removed after the test."""
 
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
-        self._open: list[Client | Hand | OldRunner] = []
+        self._open: list[Client | SteppedRunner | OldRunner] = []
 
     def client(self, token: str | None = None) -> Client:
         return self._kept(Client(self.serving, token))
 
-    def hand(self, dialect: Dialect = "c", token: str | None = None, **fields: Any) -> Hand:
-        return self._kept(Hand(self.serving, dialect, token, **fields))
+    def hand(self, dialect: Dialect = "c", token: str | None = None, **fields: Any) -> SteppedRunner:
+        return self._kept(SteppedRunner(self.serving, dialect, token, **fields))
 
     def old(self, dialect: Dialect = "c", **options: Any) -> OldRunner:
         return self._kept(OldRunner(self.serving, dialect, **options))

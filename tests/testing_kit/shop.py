@@ -1,4 +1,4 @@
-"""A program that submits runs, as somebody's program would: the tests of the kit test it."""
+"""An example program that submits runs, for the tests of the kit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentq.sdk import Fail, Retry, current_run, task
 
 @dataclass
 class Order:
-    """What somebody has bought."""
+    """An order of a customer."""
 
     number: int
     goods: list[str]

@@ -1,4 +1,4 @@
-"""The stand-in as an agent of the Agent Client Protocol, spoken to in plain JSON."""
+"""The fake agent for the Agent Client Protocol, driven with plain JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 
 class Client:
-    """What drives it."""
+    """A client of the agent."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""The stand-in as Claude Code."""
+"""The fake agent for Claude Code."""
 
 from __future__ import annotations
 

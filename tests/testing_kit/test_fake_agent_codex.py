@@ -1,4 +1,4 @@
-"""The stand-in as Codex."""
+"""The fake agent for Codex."""
 
 from __future__ import annotations
 

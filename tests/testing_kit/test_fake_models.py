@@ -1,4 +1,4 @@
-"""The stub models, asked as agents ask them. The real agents are in `tests/agents`."""
+"""The fake models, with requests like those of agents. Real agents are in `tests/agents`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin, as it stands in the pytest of everybody who has agentq installed."""
+"""The pytest plug-in, as loaded in every environment with agentq."""
 
 from __future__ import annotations
 
