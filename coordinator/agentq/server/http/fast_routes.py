@@ -1,8 +1,12 @@
-"""Routes that are asked thousands of times a second, for which the framework's own care costs more than their work.
+"""Serves the hottest routes without FastAPI, whose own work costs more than theirs.
 
-A request that brings none of the heads that such a route declares, and in its query nothing but the texts that it
-cannot do without, has nothing else to be read but its body, which the route reads by hand: past the framework, it goes
-straight to the door and to the function. Any other goes the whole way, and so does whatever a browser's page asks.
+A request to such a route qualifies if it has none of the headers that the route declares, and only the required
+parameters in its query. Then nothing needs validation but the body, which the route parses by hand: the request goes
+straight to authentication and the route's function. All other requests, and all with an `Origin`, pass through FastAPI.
+
+Measured side by side in one run of the calls of `agentq bench --only server`, as CPU time of the server for each
+request: a custom route class inside FastAPI (`get_route_handler`, hot routes first) costs 18 to 22 % more for the calls
+of runners, and 19 to 24 % more for submits (two runs on two busy cores, November 2026).
 """
 
 from __future__ import annotations
@@ -24,14 +28,13 @@ ORIGIN_HEADER = b"origin"
 
 
 class FastRoute(APIRoute):
-    """A route whose function takes `request`, `caller`, texts of its path and query, and beside them what has a
-    default."""
+    """A route whose function takes `request`, `caller`, texts from path and query, and parameters with defaults."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         allowed = [each.call for each in self.dependant.dependencies if isinstance(each.call, RequiredScope)]
         self.is_plain = len(allowed) == 1 and not self.dependant.body_params and _needs_no_validation(self)
-        """Whether it can be asked past the framework."""
+        """Whether requests can bypass FastAPI."""
         if self.is_plain:
             self._required_scope = allowed[0]
             self._defaults = _list_defaults(self)
@@ -40,7 +43,7 @@ class FastRoute(APIRoute):
             self._declared_headers = frozenset((ORIGIN_HEADER, *heads))
 
     def match_arguments(self, scope: Scope) -> dict[str, Any] | None:
-        """What its function is called with, if the request is its, and brings nothing else."""
+        """The arguments for a request; None if it is not for this route or does not qualify."""
         path = self.path_regex.match(scope["path"]) if scope["method"] in (self.methods or ()) else None
         if path is None or any(name in self._declared_headers for name, _ in scope["headers"]):
             return None
@@ -48,13 +51,13 @@ class FastRoute(APIRoute):
         return None if query is None else {**self._defaults, **query, **path.groupdict()}
 
     async def answer(self, request: Request, given: dict[str, Any]) -> Response:
-        """What its function answers whoever may ask."""
+        """Authenticate, and call the function."""
         answer: Response = await self.endpoint(request=request, caller=await self._required_scope(request), **given)
         return answer
 
 
 class FastPath:
-    """The way past the framework, in front of it."""
+    """Bypasses FastAPI for requests that qualify."""
 
     def __init__(self, app: FastAPI, framework: ASGIApp) -> None:
         self._app = app
@@ -80,7 +83,7 @@ class FastPath:
         await compressed(request.scope, request.receive, send)
 
     async def _handle_error(self, request: Request, error: Exception) -> Response:
-        """What the app answers where this has gone wrong."""
+        """The response of the app's handler for this error."""
         handlers = self._app.exception_handlers
         handler = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
         answer = handler(request, error)
@@ -89,7 +92,7 @@ class FastPath:
 
 
 def _needs_no_validation(route: APIRoute) -> bool:
-    """Whether there is nothing to check in its path, nor in what has to come beside it, which is in its query."""
+    """Whether its path and its required query parameters are plain texts."""
     dependant = route.dependant
     texts = [each.field_info for each in dependant.path_params]
     other_parameters = (*dependant.query_params, *dependant.header_params, *dependant.cookie_params)
@@ -100,12 +103,12 @@ def _needs_no_validation(route: APIRoute) -> bool:
 
 
 def _list_required_parameters(route: APIRoute) -> dict[str, str]:
-    """What has to stand in its query: the name there, and that of the parameter."""
+    """The required query parameters: their names in the query, and in the function."""
     return {each.alias: each.name for each in route.dependant.query_params if each.field_info.is_required()}
 
 
 def _parse_query(query: bytes, needed: dict[str, str]) -> dict[str, str] | None:
-    """What stands in a query that is of these and no others, each once; None if it is another."""
+    """The values of a query with exactly these parameters, each once; None for any other query."""
     if not query and not needed:
         return {}
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
