@@ -1,4 +1,4 @@
-"""Reading: runs one by one, in lists and in numbers, and workers. Nothing here changes anything."""
+"""Reads runs, lists and counts of runs, and workers."""
 
 from __future__ import annotations
 

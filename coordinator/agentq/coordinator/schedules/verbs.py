@@ -1,4 +1,4 @@
-"""Schedules: what is to be run again and again, and by what rule; the verbs that anyone may say of them.
+"""The records and verbs of schedules.
 
 A schedule lives in one partition, that of its name, with the runs that it makes. What time imposes on it is the work of
 the scheduler (`duties/scheduler.py`). What is computed here from a schedule as it was read is written only if it still

@@ -1,4 +1,4 @@
-"""Revoking a token with all that it has made: what a leaked token began ends with it. In this order:
+"""Revokes a token with everything that was created with it. In this order:
 
 1. The token, and those that it made, are good for nothing: nothing more comes in.
 2. Schedules and webhooks go, and sessions close, so that nothing is made by itself.

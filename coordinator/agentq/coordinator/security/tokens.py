@@ -1,4 +1,4 @@
-"""Tokens of the server: who may say what over HTTP. Made, listed and revoked here; looked at by `server/access.py`.
+"""Tokens of the HTTP server: creates, lists and revokes them; the server's access control checks them.
 
     aq_client_3f09c2ab41d7_9c…64 digits…e0 51f0ab77
        kind   id           secret, 256 bits   checksum

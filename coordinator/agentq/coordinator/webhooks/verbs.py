@@ -1,4 +1,4 @@
-"""Webhooks: addresses that are told of events. What anyone may say of them is here; who tells them is in `delivery.py`.
+"""The records and verbs of webhooks; `delivery.py` delivers to them.
 
 A webhook keeps, for each partition, the place up to which it has been told. It is told one message after the other, in
 the order of the events, and again until the receiver has said yes: at least once, with the same id each time. All
