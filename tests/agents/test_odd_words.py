@@ -49,7 +49,7 @@ def test_an_answer_that_no_result_can_hold_is_told_as_words(shell: Studio) -> No
     assert run.state == "completed", run.outcome
     assert run.outcome is not None
     assert run.outcome.result == "all done"
-    assert "cannot be kept" in shell.log(run.id, "note")
+    assert "cannot be the result" in shell.log(run.id, "note")
 
 
 @pytest.mark.full("takes 1 s")

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 BACKENDS = ("redis", "http")
 HTTP_SHARE = 4
 """The default lane runs one in so many of the cases of the HTTP backend, by a hash of their names."""
-HTTP_MODULES: set[str] = set()
+HTTP_MODULES = {"test_hostile_settings", "test_scheduling"}
 """The modules whose cases run over HTTP as well."""
 TOKEN = "a-token-of-this-machine"
 

@@ -16,8 +16,8 @@ from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.model.durations import format_iso
 
 FIELDS = [
-    "name", "state", "why", "cron", "tz", "every_ms", "at", "until", "jitter_ms", "missed", "catch_up_ms", "overlap",
-    "next_at", "last_at", "made_by", "created_at", "paused_at", "ended_at", "live", "spec",
+    "name", "state", "why", "cron", "tz", "every_ms", "start_at", "at", "until", "jitter_ms", "missed", "catch_up_ms",
+    "overlap", "next_at", "last_at", "made_by", "created_at", "paused_at", "ended_at", "live", "spec",
 ]  # fmt: skip
 
 
@@ -78,6 +78,7 @@ def test_a_schedule_is_paused_and_resumed(cli: Cli) -> None:
     assert cli("schedule", "resume", "poll").out.startswith("poll\tactive\t20")
 
 
+@pytest.mark.redis_only("agentq reap does the duties of the store itself")
 def test_reap_alone_runs_what_is_due(cli: Cli, real: World) -> None:
     """As from cron, where no worker lives: one call does all of it."""
     cli(
@@ -108,6 +109,7 @@ def test_reap_alone_runs_what_is_due(cli: Cli, real: World) -> None:
     assert len(real.schedules.get("poll").live) == made
 
 
+@pytest.mark.redis_only("a worker is run on Redis itself; through a coordinator it has --connect")
 @pytest.mark.full("takes 4 s")
 def test_a_worker_runs_a_schedule_in_time(cli: Cli, real: World) -> None:
     """A worker in a process of its own, whose duties sleep longer than the schedule that is added meanwhile."""
@@ -165,7 +167,6 @@ WRONG = {
     "jitter beyond the next": ([*ADD, "--every", "1m", "--jitter", "1m", "--", "true"], "not less than the interval"),
     "an option of its run": ([*DAILY, "--priority", "10", "--", "true"], "--priority: it should be less than"),
     "an option that runs have and it has not": ([*DAILY, "--after", "x", "--", "true"], "No such option: --after"),
-    "a folder that is not there": ([*DAILY, "--cwd", "/nowhere", "--", "true"], "--cwd"),
     "an unknown schedule to show": (["schedule", "show", "new"], "There is no schedule new"),
     "an unknown schedule to pause": (["schedule", "pause", "old", "new"], "There is no schedule new"),
     "an unknown schedule to resume": (["schedule", "resume", "new"], "There is no schedule new"),
@@ -183,6 +184,15 @@ def test_a_wrong_input_gets_a_sentence_and_changes_nothing(cli: Cli, real: World
         answer = cli(*argv)
 
     assert words in sentence(answer)
+    assert answer.code == 2
+
+
+@pytest.mark.redis_only("behind a coordinator no worker need be on this machine")
+def test_a_folder_that_is_not_there_is_refused(cli: Cli, real: World) -> None:
+    with real.unchanged():
+        answer = cli(*DAILY, "--cwd", "/nowhere", "--", "true")
+
+    assert sentence(answer) == "--cwd: there is no folder /nowhere."
     assert answer.code == 2
 
 

@@ -251,7 +251,7 @@ def test_what_waits_in_a_queue_is_purged_and_what_is_held_is_not(world: World) -
     waiting = submit(world, 250) + submit(world, 3, delay_ms=1000) + submit(world, 3, fair_key="a")
     other = submit(world, 1, queue="other")
 
-    assert world.queues.purge("default", "not wanted") == len(waiting) + 1
+    assert world.queues.purge("default", why="not wanted") == len(waiting) + 1
     assert set(world.states([blocked, *waiting])) == {"cancelled"}
     assert world.states([held, *other]) == ["claimed", "pending"]
     assert worker.claim(10) == []

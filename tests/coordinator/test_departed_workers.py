@@ -7,8 +7,13 @@ from support.world import START_MS, World
 from agentq.coordinator.bounds import WORKER_RECORD_MS
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome
-from agentq.coordinator.public_json.workers import list_recent_workers, worker_json
 from agentq.coordinator.workers.lease import replace_worker
+from agentq.coordinator.workers.registry import WorkerOverview, Workers
+
+
+def shown(world: World) -> dict[str, WorkerOverview]:
+    """Workers by id, also those that left or were lost lately."""
+    return {each.id: each for each in Workers(world.store, world.settings.reap_grace_ms).all(departed=True)}
 
 
 def told_of(world: World, worker: str) -> list[tuple[str, str]]:
@@ -64,11 +69,10 @@ def test_how_a_worker_ended_is_kept_for_an_hour_with_what_it_did(world: World) -
     world.worker("w2")
     lease.deregister()
 
-    found = list_recent_workers(world.records)
+    found = shown(world)
     assert list(found) == ["w1", "w2"]
-    shown = worker_json(found["w1"])
-    assert (shown["state"], shown["runs_ended"], shown["runs"]) == ("left", 2, [])
-    assert (found["w1"][0].registered_at_ms, found["w1"][0].ended_at_ms) == (START_MS, START_MS + 5_000)
+    assert (found["w1"].state, found["w1"].runs_ended, found["w1"].runs) == ("left", 2, [])
+    assert (found["w1"].registered_at_ms, found["w1"].ended_at_ms) == (START_MS, START_MS + 5_000)
     assert [record.id for record in world.records.workers()] == ["w2"]
 
 
@@ -76,12 +80,12 @@ def test_a_worker_that_was_lost_is_shown_as_lost_and_one_that_comes_back_is_not(
     world.worker("w1")
     world.reap()
     world.watch_ms(world.lost_after_ms())
-    shown = worker_json(list_recent_workers(world.records)["w1"])
-    assert (shown["state"], shown["ended_why"]) == ("lost", "it was not heard until its lease had ended")
+    lost = shown(world)["w1"]
+    assert (lost.state, lost.ended_why) == ("lost", "it was not heard until its lease had ended")
 
     world.worker("w1")
 
-    (record,) = list_recent_workers(world.records)["w1"]
+    record = shown(world)["w1"]
     assert (record.state, record.ended_at_ms, record.runs_ended) == ("ready", None, 0)
 
 

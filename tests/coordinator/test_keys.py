@@ -39,7 +39,7 @@ def test_every_kind_says_its_type_what_it_holds_and_how_long_it_lives() -> None:
     for kind in KEY_KINDS:
         assert kind.type in ("string", "hash", "set", "zset", "stream", "list")
         assert kind.holds
-        assert re.match(r"for ever|until|while|TTL|a (member|field) |goes with", kind.lifetime), kind
+        assert re.match(r"for ever|until|while|TTL|a (member|field) |deleted with", kind.lifetime), kind
 
 
 def test_a_key_with_too_few_or_too_many_parts_is_not_built() -> None:

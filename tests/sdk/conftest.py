@@ -59,7 +59,7 @@ def client(valkey: Server, way: str, request: pytest.FixtureRequest) -> Iterator
         del BESIDE[opened]
         if way == "http":
             # The namespace is that of all tests, and what this one left would keep the next one's worker busy.
-            Queues(direct.queue.store).purge("default", "the test is over")
+            Queues(direct.queue.store).purge("default", why="the test is over")
         set_default_client(before)
 
 

@@ -13,7 +13,7 @@ from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.runs.verbs import Claim
 from agentq.coordinator.schedules.verbs import Schedules
-from agentq.coordinator.security.token_revocation import revoke_token_tree
+from agentq.coordinator.security.token_revocation import RevocableTokens
 from agentq.coordinator.security.tokens import Tokens
 from agentq.coordinator.token_context import use_token
 from agentq.server.service import RunSubmission, ServerService
@@ -141,12 +141,12 @@ def test_what_a_token_left_that_was_revoked_before_is_ended_by_its_id(guarded: S
         run = client.post("/runs", json=COMMAND).json()["id"]
     Tokens(guarded.store).revoke(id_in(token))
 
-    ended = revoke_token_tree(guarded.store, id_in(token))
+    ended = RevocableTokens(guarded.store).revoke_tree(id_in(token))
 
     assert (ended.tokens, ended.runs) == ([], [run])
     assert "was revoked" in str(guarded.records.get(run).outcome)
     with pytest.raises(NotFound, match="nothing that it has made"):
-        revoke_token_tree(guarded.store, id_in(token))
+        RevocableTokens(guarded.store).revoke_tree(id_in(token))
 
 
 @pytest.mark.parametrize("written_by", ["this version", "an earlier version"])

@@ -12,6 +12,7 @@ from typing import Self
 
 import uvicorn
 
+from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.config.settings import Settings
 from agentq.server.app import ServerApp, create_app
 from agentq.server.uvicorn_server import UvicornServer
@@ -21,7 +22,8 @@ class CoordinatorThread:
     """Serves a namespace at a free port of this machine as long as it is entered, to clients that show `token`."""
 
     def __init__(self, settings: Settings, token: str) -> None:
-        app = create_app(settings, local=token)
+        # As on Redis itself, what time imposes is done by workers, if there are any.
+        app = create_app(settings, ServerSettings(duties=False), local=token)
         self._listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
             app, ws="websockets-sansio", lifespan="on", log_config=None, timeout_graceful_shutdown=1

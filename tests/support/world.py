@@ -172,7 +172,8 @@ class World:
         before = self.dump()
         yield
         after = self.dump()
-        assert after == before
+        changes = {key: (before.get(key), after.get(key)) for key in before | after}
+        assert {key: change for key, change in changes.items() if change[0] != change[1]} == {}
 
 
 @contextmanager

@@ -131,7 +131,8 @@ class AgentSocketBackend:
 
     # ---- what it may not
 
-    sessions = plans = administration = endings = _RefusedToAgents()
+    sessions = plans = endings = _RefusedToAgents()
+    queues = limits = schedules = tokens = webhooks = workers = _RefusedToAgents()
     submitter = page = explain = forget = _RefusedToAgents()
     signal = approve = deny = wake = requeue = events = events_of = _RefusedToAgents()
 

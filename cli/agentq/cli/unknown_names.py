@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from agentq.cli.connect import ServerConnection, print_note
+from agentq.cli.connect import print_note
+from agentq.coordinator.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 
-def note_unknown_queues(server: ServerConnection, names: Iterable[str]) -> None:
-    """Name the queues that have had no run yet and that no worker serves."""
-    from agentq.coordinator.queues.queues import Queues
-
-    queues, wanted = Queues(server.store), list(names)
-    known = {*server.records.queues(), *queues.paused(), *queues.drained()}
+def note_unknown_queues(backend: Backend, names: Iterable[str]) -> None:
+    """Name the queues that have no run and that no worker serves."""
+    wanted, known = list(names), {each.queue for each in backend.queues.all()}
     if not known.issuperset(wanted):
-        known |= {queue for worker in server.records.workers() for queue in worker.identity.queues}
+        with suppress(NotAllowed):  # a token of some queues knows no workers
+            known |= {queue for worker in backend.workers.all() for queue in worker.queues}
     for name in wanted:
         if name not in known:
             meant = _suggest_name(name, known)

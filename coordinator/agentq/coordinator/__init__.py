@@ -1,1 +1,1 @@
-"""The truth about every run: its lifecycle, its storage in Redis, the verbs that change it, and the duties of time."""
+"""The library that stores runs, changes their state, and performs the periodic duties."""

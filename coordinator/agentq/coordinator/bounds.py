@@ -1,4 +1,4 @@
-"""Every limit, in one place. What exceeds one is refused at the door with a sentence that names it."""
+"""Every limit, in one place. Input that exceeds one is refused with a sentence that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of the server, and of a worker: one line for each thing, with nothing secret in it.
+"""Logging of the server and of workers: one line per record, secrets removed.
 
 A server writes JSON, in UTC, and text on a terminal; a worker writes text, and JSON if it is told to.
 

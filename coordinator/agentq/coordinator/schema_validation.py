@@ -1,4 +1,4 @@
-"""Where a value does not fit a JSON schema. One that may take long is held against it in another process.
+"""Validates values against JSON schemas; a validation that may take long runs in another process.
 
 Python's `re` can take years for a short text, and lets no other thread run meanwhile: for one schema the whole server
 would stand still. A process can be ended, so that one has a limit of its processor time, and there are few at a time.

@@ -1,4 +1,4 @@
-"""Traces: what is submitted in one can be found again where it runs, by those who use OpenTelemetry.
+"""Trace context: links a run to the OpenTelemetry trace that it was submitted in.
 
 A run carries the place in a trace that it was submitted from (`traceparent`), and its processes are told theirs, as the
 variable TRACEPARENT. That needs nothing installed. Where the program that submits has loaded OpenTelemetry, each submit

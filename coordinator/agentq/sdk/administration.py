@@ -1,27 +1,35 @@
 """Schedules, limits, queues and dead letters: what is set and looked up beside runs.
 
-Records are dicts as the HTTP API has them, and as `agentq … --json` prints them, whichever way a client goes.
+Records are dicts as the HTTP API has them, and as `agentq … --json` prints them, whichever backend a client has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from agentq.coordinator.bounds import LIST_PER_CALL
+from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, quote_input
+from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.public_json.queues import limit_json, queue_json
 from agentq.coordinator.public_json.schedules import schedule_json
-from agentq.coordinator.schedules.verbs import OverlapPolicy, Schedules, make_schedule_rule
+from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate
+from agentq.coordinator.runs.queries import RunFilter
+from agentq.coordinator.schedules.verbs import OverlapPolicy, make_schedule_rule
+from agentq.coordinator.security.tokens import parse_rate
 from agentq.sdk.options import Duration, to_duration_ms, to_time_ms
 
 if TYPE_CHECKING:
-    from agentq.coordinator.queues.limits import Limits
-    from agentq.coordinator.queues.queues import Queues
     from agentq.coordinator.schedules.cron import ScheduleRule
-    from agentq.coordinator.storage.store import NamespaceStore
+    from agentq.sdk.backend import Backend
+    from agentq.sdk.backend.queues import LimitVerbs, QueueVerbs
+    from agentq.sdk.backend.schedules import ScheduleVerbs
 
+TICKS_TOLD = 5
 JsonRecord = dict[str, Any]
 WhenFull = Literal["queue", "cancel_newest", "cancel_running", "keep_latest"]
 
@@ -69,126 +77,53 @@ def check_schedule_arguments(args: object, kwargs: object) -> None:
         raise Invalid(f"The keywords of a schedule are a dict, such as {{'number': 1}}, not {quote_input(kwargs)}.")
 
 
-class ScheduleVerbs(Protocol):
+class ClientSchedules:
     """The schedules of a namespace."""
 
-    def put(self, name: str, spec: RunSpec, rule: ScheduleRule, overlap: OverlapPolicy) -> JsonRecord: ...
-    def all(self) -> list[JsonRecord]: ...
-    def get(self, name: str) -> JsonRecord: ...
+    def __init__(self, schedules: ScheduleVerbs) -> None:
+        self._schedules = schedules
+
+    def put(self, name: str, spec: RunSpec, rule: ScheduleRule, overlap: OverlapPolicy) -> JsonRecord:
+        return schedule_json(self._schedules.add(name, rule, spec, overlap=overlap, replace=True))
+
+    def all(self) -> list[JsonRecord]:
+        return [schedule_json(each) for each in self._schedules.all()]
+
+    def get(self, name: str) -> JsonRecord:
+        """A schedule, with its next ticks."""
+        found = self._schedules.get(name)
+        return schedule_json(found) | {"next": [format_iso(tick) for tick in found.coming(TICKS_TOLD, wall_ms())]}
+
     def pause(self, name: str, why: str = "") -> JsonRecord:
         """No tick comes until it is resumed; the runs that it made go on."""
+        return schedule_json(self._schedules.pause(name, why))
 
-    def resume(self, name: str) -> JsonRecord: ...
+    def resume(self, name: str) -> JsonRecord:
+        return schedule_json(self._schedules.resume(name))
+
     def run(self, name: str) -> str:
         """Make a run of it now, whatever its rule says; returns its id."""
+        return self._schedules.run(name).id
 
     def remove(self, name: str) -> None:
         """With its history; the runs that it made go on."""
+        self._schedules.remove(name)
 
 
-class LimitVerbs(Protocol):
+class ClientLimits:
     """The limits of a namespace."""
 
-    def set(
-        self, key: str, most: int | None = None, *, rate: str | None = None, when_full: WhenFull = "queue"
-    ) -> JsonRecord:
-        """So many runs at once, a rate such as `100/1m`, or both."""
-
-    def all(self) -> list[JsonRecord]: ...
-    def remove(self, key: str) -> None: ...
-
-
-class QueueVerbs(Protocol):
-    """The queues of a namespace."""
-
-    def all(self) -> list[JsonRecord]: ...
-    def pause(self, queue: str, why: str = "") -> None:
-        """Let workers claim nothing from it; what runs goes on."""
-
-    def resume(self, queue: str) -> None: ...
-    def drain(self, queue: str, why: str = "") -> None:
-        """Let no new runs in until it is resumed."""
-
-    def move(self, queue: str, to: str) -> int:
-        """Move the runs that wait to another queue; returns how many."""
-
-    def purge(self, queue: str) -> int:
-        """Cancel the runs that wait; returns how many."""
-
-
-class Administration(Protocol):
-    """What a client sets and looks up beside runs."""
-
-    @property
-    def schedules(self) -> ScheduleVerbs: ...
-    @property
-    def limits(self) -> LimitVerbs: ...
-    @property
-    def queues(self) -> QueueVerbs: ...
-    def dead(self, queue: str | None) -> Iterator[str]:
-        """The ids of the runs that failed for good, newest first."""
-
-
-class RedisAdministration:
-    """All of it, on Redis."""
-
-    def __init__(self, store: NamespaceStore) -> None:
-        from agentq.coordinator.queues.limits import Limits
-        from agentq.coordinator.queues.queues import Queues
-
-        self._store = store
-        self.schedules = _RedisSchedules(store)
-        self.limits = _RedisLimits(Limits(store))
-        self.queues = _RedisQueues(Queues(store))
-
-    def dead(self, queue: str | None) -> Iterator[str]:
-        from agentq.coordinator.model.lifecycle import State
-        from agentq.coordinator.runs.queries import RunFilter, RunQueries
-
-        for run in RunQueries(self._store).all(RunFilter((State.FAILED,), queue)):
-            yield run.id
-
-
-class _RedisSchedules:
-    def __init__(self, store: NamespaceStore) -> None:
-        self._all = Schedules(store)
-
-    def put(self, name: str, spec: RunSpec, rule: ScheduleRule, overlap: OverlapPolicy) -> JsonRecord:
-        return schedule_json(self._all.add(name, rule, spec, overlap=overlap, replace=True))
-
-    def all(self) -> list[JsonRecord]:
-        return [schedule_json(each) for each in self._all.all()]
-
-    def get(self, name: str) -> JsonRecord:
-        return schedule_json(self._all.get(name))
-
-    def pause(self, name: str, why: str = "") -> JsonRecord:
-        return schedule_json(self._all.pause(name, why))
-
-    def resume(self, name: str) -> JsonRecord:
-        return schedule_json(self._all.resume(name))
-
-    def run(self, name: str) -> str:
-        return self._all.run(name).id
-
-    def remove(self, name: str) -> None:
-        self._all.remove(name)
-
-
-class _RedisLimits:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LimitVerbs) -> None:
         self._limits = limits
 
     def set(
         self, key: str, most: int | None = None, *, rate: str | None = None, when_full: WhenFull = "queue"
     ) -> JsonRecord:
-        from agentq.coordinator.queues import limits
-        from agentq.coordinator.security import tokens
-
-        if when_full not in list(limits.LimitFullPolicy):
-            raise Invalid(f"when_full: {when_full!r} is not a choice; there are {', '.join(limits.LimitFullPolicy)}.")
-        bucket = None if rate is None else limits.LimitRate(**tokens.parse_rate(str(rate))._asdict())
-        self._limits.set(key, most=most, rate=bucket, when_full=limits.LimitFullPolicy(when_full))
+        """So many runs at once, a rate such as `100/1m`, or both."""
+        if when_full not in list(LimitFullPolicy):
+            raise Invalid(f"when_full: {when_full!r} is not a choice; there are {', '.join(LimitFullPolicy)}.")
+        bucket = None if rate is None else LimitRate(**parse_rate(str(rate))._asdict())
+        self._limits.set(key, most=most, rate=bucket, when_full=LimitFullPolicy(when_full))
         return limit_json(self._limits.get(key))
 
     def all(self) -> list[JsonRecord]:
@@ -198,24 +133,41 @@ class _RedisLimits:
         self._limits.remove(key)
 
 
-class _RedisQueues:
-    def __init__(self, queues: Queues) -> None:
+class ClientQueues:
+    """The queues of a namespace."""
+
+    def __init__(self, queues: QueueVerbs) -> None:
         self._queues = queues
 
     def all(self) -> list[JsonRecord]:
         return [queue_json(each) for each in self._queues.all()]
 
     def pause(self, queue: str, why: str = "") -> None:
+        """Let workers claim nothing from it; what runs goes on."""
         self._queues.pause(queue, why)
 
     def resume(self, queue: str) -> None:
         self._queues.resume(queue)
 
     def drain(self, queue: str, why: str = "") -> None:
+        """Let no new runs in until it is resumed."""
         self._queues.drain(queue, why)
 
     def move(self, queue: str, to: str) -> int:
+        """Move the runs that wait to another queue; returns how many."""
         return self._queues.move(queue, to)
 
     def purge(self, queue: str) -> int:
-        return self._queues.purge(queue, "its queue was purged")
+        """Cancel the runs that wait; returns how many."""
+        return self._queues.purge(queue)
+
+
+def dead_runs(backend: Backend, queue: str | None) -> Iterator[str]:
+    """The ids of the runs that failed for good, newest first."""
+    which, cursor = RunFilter((State.FAILED,), queue), None
+    while True:
+        page = backend.page(which, limit=LIST_PER_CALL, cursor=cursor)
+        yield from (run.id for run in page.runs)
+        cursor = page.cursor
+        if cursor is None:
+            return

@@ -33,7 +33,7 @@ from agentq.sdk.run_handle import Run, parse_result
 
 if TYPE_CHECKING:
     from agentq.coordinator.runs.queries import RunQueries
-    from agentq.sdk.administration import JsonRecord, LimitVerbs, QueueVerbs, ScheduleTiming, ScheduleVerbs
+    from agentq.sdk.administration import ClientLimits, ClientQueues, ClientSchedules, JsonRecord, ScheduleTiming
     from agentq.sdk.agent_options import AgentOptions, SessionOptions
     from agentq.sdk.async_client import AsyncClient
     from agentq.sdk.backend import Backend
@@ -162,23 +162,31 @@ class Client:
         return self.schedules.put(name, spec, rule, overlap)
 
     @property
-    def schedules(self) -> ScheduleVerbs:
+    def schedules(self) -> ClientSchedules:
         """The schedules of the namespace."""
-        return self.backend.administration.schedules
+        from agentq.sdk.administration import ClientSchedules
+
+        return ClientSchedules(self.backend.schedules)
 
     @property
-    def limits(self) -> LimitVerbs:
+    def limits(self) -> ClientLimits:
         """How much may run at once, or in a time, under a key."""
-        return self.backend.administration.limits
+        from agentq.sdk.administration import ClientLimits
+
+        return ClientLimits(self.backend.limits)
 
     @property
-    def queues(self) -> QueueVerbs:
+    def queues(self) -> ClientQueues:
         """The queues of the namespace: what is in them, and whether they are paused."""
-        return self.backend.administration.queues
+        from agentq.sdk.administration import ClientQueues
+
+        return ClientQueues(self.backend.queues)
 
     def dead(self, queue: str | None = None) -> Iterator[Run[Any]]:
         """The runs that failed for good, newest first; `requeue()` has one begin again."""
-        return (Run(self, run_id, None) for run_id in self.backend.administration.dead(queue))
+        from agentq.sdk.administration import dead_runs
+
+        return (Run(self, run_id, None) for run_id in dead_runs(self.backend, queue))
 
     # ---- finding
 

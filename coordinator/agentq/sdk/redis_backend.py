@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from agentq.coordinator.events.stream import Event
     from agentq.coordinator.explain.submission import SubmissionCheck
     from agentq.coordinator.plans.verbs import Plans
+    from agentq.coordinator.queues.limits import Limits
+    from agentq.coordinator.queues.queues import Queues
+    from agentq.coordinator.schedules.verbs import Schedules
+    from agentq.coordinator.security.token_revocation import RevocableTokens
     from agentq.coordinator.sessions.verbs import Sessions
-    from agentq.sdk.administration import RedisAdministration
+    from agentq.coordinator.webhooks.verbs import Webhooks
+    from agentq.coordinator.workers.registry import Workers
     from agentq.sdk.backend.runs import Explanation
     from agentq.sdk.wait.event_streams import PositionedEvent
 
@@ -55,10 +60,40 @@ class RedisBackend:
         return Plans(self.queue)
 
     @cached_property
-    def administration(self) -> RedisAdministration:
-        from agentq.sdk.administration import RedisAdministration
+    def queues(self) -> Queues:
+        from agentq.coordinator.queues.queues import Queues
 
-        return RedisAdministration(self.queue.store)
+        return Queues(self.queue.store)
+
+    @cached_property
+    def limits(self) -> Limits:
+        from agentq.coordinator.queues.limits import Limits
+
+        return Limits(self.queue.store)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        from agentq.coordinator.schedules.verbs import Schedules
+
+        return Schedules(self.queue.store)
+
+    @cached_property
+    def tokens(self) -> RevocableTokens:
+        from agentq.coordinator.security.token_revocation import RevocableTokens
+
+        return RevocableTokens(self.queue.store)
+
+    @cached_property
+    def webhooks(self) -> Webhooks:
+        from agentq.coordinator.webhooks.verbs import Webhooks
+
+        return Webhooks(self.queue.store)
+
+    @cached_property
+    def workers(self) -> Workers:
+        from agentq.coordinator.workers.registry import Workers
+
+        return Workers(self.queue.store, self.settings.reap_grace_ms)
 
     def submitter(self, template: RunSpec) -> FunctionSubmitter:
         return FunctionSubmitter(self.queue, template)

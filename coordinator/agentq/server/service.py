@@ -38,6 +38,7 @@ from agentq.coordinator.runs.verbs import RunVerbs, SubmitReceipt
 from agentq.coordinator.schedules.verbs import Schedules
 from agentq.coordinator.sessions.verbs import Sessions
 from agentq.coordinator.token_context import current_token, set_current_token, use_token
+from agentq.coordinator.workers.registry import Workers
 from agentq.server.auth.access_control import AccessControl
 from agentq.server.batching import Batcher
 from agentq.server.dialect import ServerDialect
@@ -107,6 +108,7 @@ class ServerService:
         self.schedules = Schedules(self.store)
         self.queues = Queues(self.store)
         self.limits = Limits(self.store)
+        self.workers = Workers(self.store, settings.reap_grace_ms)
         self.metrics = ServerMetrics(StoreCollector(self.store))
         self.event_hub = EventHub(self.store)
         self.feed = EventFeed(self.event_hub, self.call_in_thread)

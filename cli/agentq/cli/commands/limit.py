@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from agentq.cli.connect import connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json
 from agentq.cli.render import on_terminal, print_json, print_pairs, print_row, print_table
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms, parse_time_ms
 from agentq.coordinator.public_json.queues import limit_json
-from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate, LimitRecord, Limits
+from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate, LimitRecord
 
 Opt = typer.Option
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Such as repo:acme; queue:NAME, or global for everything.")]
@@ -51,7 +51,7 @@ def set_limit(
     if burst is not None and rate is None:
         raise Invalid("--burst means nothing without --rate.")
     bucket = None if rate is None else _parse_rate(rate, burst)
-    limits = Limits(connect_server(ctx, start=True).store)
+    limits = connect_backend(ctx, start=True).limits
     limits.set(key, most=most, rate=bucket, when_full=_parse_when_full(when_full))
     print_row(key, _describe_limit(limits.get(key)))
 
@@ -63,7 +63,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq limit ls
     """
-    found = Limits(connect_server(ctx).store).all()
+    found = connect_backend(ctx).limits.all()
     if json:
         for each in found:
             print_json(limit_json(each))
@@ -83,8 +83,7 @@ def show(ctx: typer.Context, key: Key, json: Json = False) -> None:
     \b
     Example: agentq limit show LIMIT
     """
-    server = connect_server(ctx)
-    limits = Limits(server.store)
+    limits = connect_backend(ctx).limits
     found, holders = limits.get(key), limits.holders(key)
     if json:
         print_json(limit_json(found) | {"holders": holders})
@@ -109,7 +108,7 @@ def rm(ctx: typer.Context, key: Key) -> None:
     \b
     Example: agentq limit rm LIMIT
     """
-    Limits(connect_server(ctx).store).remove(key)
+    connect_backend(ctx).limits.remove(key)
     print_row(key, "not limited any more")
 
 
@@ -129,7 +128,7 @@ def shut(
     if (until is None) == (duration is None):
         raise Invalid("Give --until a time or --for a while, one of them.")
     at_ms = parse_time_ms(until) if until is not None else wall_ms() + parse_duration_ms(duration or "")
-    Limits(connect_server(ctx, start=True).store).shut(key, at_ms, why or "")
+    connect_backend(ctx, start=True).limits.shut(key, at_ms, why or "")
     print_row(key, f"shut until {format_iso(at_ms)}")
 
 
@@ -140,10 +139,9 @@ def open_gate(ctx: typer.Context, key: Key) -> None:
     \b
     Example: agentq limit open LIMIT
     """
-    server = connect_server(ctx)
-    limits = Limits(server.store)
+    limits = connect_backend(ctx).limits
     if limits.get(key).shut_until_ms is None:
-        raise NotFound(f"The gate of {key} is open.")
+        raise NotFound(f"The limit {key} is not shut.")
     limits.open(key)
     print_row(key, "open")
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentq.cli.confirm import DryRun, Yes, confirm
-from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.unknown_names import note_unknown_queues
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, WaitTimedOut
-from agentq.coordinator.events.stream import PartitionEvents
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
-from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.public_json.queues import queue_json
-from agentq.coordinator.queues.queues import ALL_QUEUES, PURGE_REASON, Queues
+from agentq.coordinator.queues.queues import ALL_QUEUES
 from agentq.coordinator.queues.stats import QueuePause, QueueStats
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Backend
 
 Opt = typer.Option
 QueueNames = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="Queues, by name.")]
@@ -46,7 +48,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq queue ls
     """
-    records = _connect_queues(ctx)[1].all()
+    records = connect_backend(ctx).queues.all()
     if json:
         for record in records:
             print_json(queue_json(record))
@@ -68,12 +70,12 @@ def pause(ctx: typer.Context, queues: QueueNames = None, all_queues: All = False
     Example: agentq queue pause default --why maintenance
     Example: agentq queue pause --all
     """
-    server, known = _connect_queues(ctx)
-    note_unknown_queues(server, queues or ())
+    backend = connect_backend(ctx)
+    note_unknown_queues(backend, queues or ())
     for name in _queue_names(queues, all_queues):
-        known.pause(name, _pause_reason(why))
+        backend.queues.pause(name, _pause_reason(why))
         print_row(name, "paused")
-    _note_held_runs(server, queues or [])
+    _note_held_runs(backend, queues or [])
 
 
 @queue.command("resume")
@@ -83,9 +85,9 @@ def resume(ctx: typer.Context, queues: QueueNames = None, all_queues: All = Fals
     \b
     Example: agentq queue resume QUEUE
     """
-    _, known = _connect_queues(ctx)
+    backend = connect_backend(ctx)
     for name in _queue_names(queues, all_queues):
-        known.resume(name)
+        backend.queues.resume(name)
         print_row(name, "resumed")
 
 
@@ -104,12 +106,15 @@ def drain(
     """
     if timeout is not None and not wait:
         raise Invalid("--timeout means nothing without --wait.")
-    server, known = _connect_queues(ctx)
-    note_unknown_queues(server, [name])
-    known.drain(name, _pause_reason(why))
+    timeout_ms = None if timeout is None else parse_duration_ms(timeout)
+    backend = connect_backend(ctx)
+    note_unknown_queues(backend, [name])
+    backend.queues.drain(name, _pause_reason(why))
     print_row(name, "draining")
     if wait:
-        _wait_until_empty(server, name, None if timeout is None else wall_ms() + parse_duration_ms(timeout))
+        left = backend.queues.wait_until_empty(name, timeout_ms)
+        if left:
+            raise WaitTimedOut(f"{left} {'run is' if left == 1 else 'runs are'} left in {name}.")
 
 
 @queue.command("purge")
@@ -128,15 +133,16 @@ def purge(
     Example: agentq queue purge default --state scheduled --yes
     """
     states = [_parse_queued_state(word) for word in state or ("pending", "scheduled", "blocked")]
-    server, known = _connect_queues(ctx)
-    note_unknown_queues(server, [name])
-    waiting = sum(number for _, _, number, _ in server.records.depths([name], states))
+    backend = connect_backend(ctx)
+    note_unknown_queues(backend, [name])
+    found = backend.queues.get(name)
+    waiting = sum(found.counts.get(state, 0) for state in states) if found is not None else 0
     if dry_run:
         _print_count(name, "would be cancelled", waiting, json=json)
         return
     if waiting:
         confirm(f"{waiting} {'run' if waiting == 1 else 'runs'} of {name} would be cancelled", yes=yes)
-    _print_count(name, "cancelled", known.purge(name, PURGE_REASON, states), json=json)
+    _print_count(name, "cancelled", backend.queues.purge(name, states), json=json)
 
 
 @queue.command("move")
@@ -151,9 +157,9 @@ def move(
     \b
     Example: agentq queue move default slow
     """
-    server, known = _connect_queues(ctx)
-    note_unknown_queues(server, [name])
-    _print_count(name, "moved", known.move(name, target), json=json)
+    backend = connect_backend(ctx)
+    note_unknown_queues(backend, [name])
+    _print_count(name, "moved", backend.queues.move(name, target), json=json)
 
 
 @queue.command("weigh")
@@ -168,13 +174,8 @@ def weigh(
     \b
     Example: agentq queue weigh default team-a 3
     """
-    _connect_queues(ctx)[1].weigh(name, fair_key, weight)
+    connect_backend(ctx).queues.weigh(name, fair_key, weight)
     print_row(name, fair_key, f"{weight:g}")
-
-
-def _connect_queues(ctx: typer.Context) -> tuple[ServerConnection, Queues]:
-    server = connect_server(ctx)
-    return server, Queues(server.store)
 
 
 def _queue_names(queues: list[str] | None, all_queues: bool) -> list[str]:
@@ -200,25 +201,11 @@ def _print_count(name: str, what: str, number: int, *, json: bool) -> None:
         print_row(name, f"{number} {what}")
 
 
-def _note_held_runs(server: ServerConnection, queues: list[str]) -> None:
-    counts = server.records.count((State.CLAIMED, State.RUNNING))
-    held = sum(sum(numbers.values()) for name, numbers in counts.items() if not queues or name in queues)
+def _note_held_runs(backend: Backend, names: list[str]) -> None:
+    counts = [each.counts for each in backend.queues.all() if not names or each.queue in names]
+    held = sum(count.get(State.CLAIMED, 0) + count.get(State.RUNNING, 0) for count in counts)
     if held:
         print_note(f"{held} that {'was' if held == 1 else 'were'} claimed before {'goes' if held == 1 else 'go'} on.")
-
-
-def _wait_until_empty(server: ServerConnection, name: str, deadline_ms: int | None) -> None:
-    """Look again whenever something happened, or a while later."""
-    live = [state for state in State if state not in TERMINAL_STATES]
-    followed = [PartitionEvents(server.store, partition) for partition in server.store.partitions()]
-    places = [events.last_id() for events in followed]
-    while left := sum(number for _, _, number, _ in server.records.depths([name], live)):
-        rest_ms = 1000 if deadline_ms is None else min(1000, deadline_ms - wall_ms())
-        if rest_ms <= 0:
-            raise WaitTimedOut(f"{left} {'run is' if left == 1 else 'runs are'} left in {name}.")
-        for at, events in enumerate(followed):
-            heard = events.follow(places[at], max(1, rest_ms // len(followed)))
-            places[at] = heard[-1].id if heard else places[at]
 
 
 def _format_age(at_ms: int) -> str:

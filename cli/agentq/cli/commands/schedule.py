@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentq.cli.commands.submit import check_folder, submit
-from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
 from agentq.cli.parse.option_errors import flag_name, parse_duration_field, translate_errors
 from agentq.cli.parse.option_groups import GroupedCommand
@@ -21,7 +21,10 @@ from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_time_ms
 from agentq.coordinator.public_json.schedules import schedule_history_json, schedule_json
 from agentq.coordinator.schedules.cron import ScheduleRule, load_timezone, parse_cron
-from agentq.coordinator.schedules.verbs import OverlapPolicy, ScheduleHistoryEntry, ScheduleRecord, Schedules
+from agentq.coordinator.schedules.verbs import OverlapPolicy, ScheduleHistoryEntry, ScheduleRecord
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend.schedules import ScheduleVerbs
 
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the schedule is called.")]
@@ -89,9 +92,9 @@ def add(
         build_spec(parse_spec_fields(fields)),
     )
     check_folder(ctx, spec.cwd, asked="cwd" in fields)
-    server = connect_server(ctx, start=True)
-    note_unset_limits(check_specs(server.backend, [spec]))
-    made = Schedules(server.store).add(schedule, rule, spec, overlap=policy, replace=replace)
+    backend = connect_backend(ctx, start=True)
+    note_unset_limits(check_specs(backend, [spec]))
+    made = backend.schedules.add(schedule, rule, spec, overlap=policy, replace=replace)
     if json:
         print_json(schedule_json(made))
     else:
@@ -106,7 +109,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     Example: agentq schedule ls
     """
     rows, now_ms = [], wall_ms()
-    for found in Schedules(connect_server(ctx).store).all():
+    for found in connect_backend(ctx).schedules.all():
         if json:
             print_json(schedule_json(found))
             continue
@@ -137,13 +140,9 @@ def show(ctx: typer.Context, name: Names, json: Json = False) -> None:
     \b
     Example: agentq schedule show SCHEDULE
     """
-    server = connect_server(ctx)
-    schedules = Schedules(server.store)
+    schedules = connect_backend(ctx).schedules
     for found in [schedules.get(each) for each in name]:
-        coming, history = (
-            found.coming(TICKS_SHOWN, server.store.time_ms()),
-            schedules.history(found.name, HISTORY_SHOWN),
-        )
+        coming, history = found.coming(TICKS_SHOWN, wall_ms()), schedules.history(found.name, HISTORY_SHOWN)
         if json:
             told = [schedule_history_json(each) for each in history]
             print_json({**schedule_json(found), "next": [format_iso(tick) for tick in coming], "history": told})
@@ -215,10 +214,9 @@ def rm(ctx: typer.Context, name: Names, json: Json = False) -> None:
 # ---- what was typed
 
 
-def _existing_schedules(ctx: typer.Context, names: list[str]) -> Schedules:
+def _existing_schedules(ctx: typer.Context, names: list[str]) -> ScheduleVerbs:
     """The schedules; if one of those named does not exist, nothing is done to the others."""
-    server: ServerConnection = connect_server(ctx)
-    schedules = Schedules(server.store)
+    schedules = connect_backend(ctx).schedules
     for name in names:
         schedules.get(name)
     return schedules

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentq.cli.connect import connect_server, home_folder, print_note, read_settings, refuse_in_agent_run
+from agentq.cli.connect import connect_backend, home_folder, print_note, read_settings, refuse_in_agent_run
 from agentq.cli.options import TYPER_SETTINGS, Json
 from agentq.cli.parse.option_errors import parse_duration_option
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
@@ -15,8 +15,8 @@ from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.public_json.tokens import token_json
 from agentq.coordinator.security import local_token
-from agentq.coordinator.security.token_revocation import RevocationResult, revoke_token_tree
-from agentq.coordinator.security.tokens import TOKEN_KINDS, TokenRecord, Tokens, TokenScope
+from agentq.coordinator.security.token_revocation import RevocationResult
+from agentq.coordinator.security.tokens import TOKEN_KINDS, TokenRecord, TokenScope
 
 Opt = typer.Option
 
@@ -60,8 +60,8 @@ def new(
     if kind not in TOKEN_KINDS:
         raise Invalid(f"--kind: {kind[:40]!r} is not a kind; there are {', '.join(TOKEN_KINDS)}.")
     expires_ms = None if expires is None else parse_duration_option(expires, "--expires")
-    tokens = Tokens(connect_server(ctx, start=True).store)
-    made, text = tokens.new(name, scopes, kind=kind, queues=queue or (), expires_ms=expires_ms, rate=rate)
+    known = connect_backend(ctx, start=True).tokens
+    made, text = known.new(name, scopes, kind=kind, queues=queue or (), expires_ms=expires_ms, rate=rate)
     if json:
         print_json(token_json(made) | {"token": text})
     else:
@@ -92,7 +92,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq token ls
     """
-    found = Tokens(connect_server(ctx).store).all()
+    found = connect_backend(ctx).tokens.all()
     if json:
         for each in found:
             print_json(token_json(each))
@@ -129,10 +129,10 @@ def revoke(
     Example: agentq token revoke TOKEN
     Example: agentq token revoke --with-what-it-made TOKEN
     """
-    known = Tokens(connect_server(ctx).store)
+    known = connect_backend(ctx).tokens
     for each in tokens:
         if with_what_it_made:
-            _print_revoked(revoke_token_tree(known.store, each), json=json)
+            _print_revoked(known.revoke_tree(each), json=json)
             continue
         known.revoke(each)
         if json:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentq.cli.connect import connect_server, print_note, read_settings
+from agentq.cli.connect import connect_backend, print_note, read_settings
 from agentq.cli.options import TYPER_SETTINGS, Json
 from agentq.cli.parse.option_errors import parse_duration_option
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
@@ -15,7 +15,12 @@ from agentq.coordinator.bounds import DELIVERIES_KEPT, SECRET_OVERLAP_MS
 from agentq.coordinator.errors import Invalid, WaitTimedOut
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.model.durations import format_iso
-from agentq.coordinator.webhooks.verbs import HTTPS_ONLY_MESSAGE, WebhookDelivery, WebhookRecord, Webhooks
+from agentq.coordinator.public_json.webhooks import webhook_json
+from agentq.coordinator.storage.url import is_coordinator_url
+from agentq.coordinator.webhooks.verbs import HTTPS_ONLY_MESSAGE, WebhookDelivery, WebhookRecord
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend.webhooks import WebhookVerbs
 
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a webhook.")]
@@ -48,15 +53,17 @@ def add(
     \b
     Example: agentq webhook add https://example.com/agentq --event failed --queue builds
     """
-    if url.startswith("http://") and not read_settings(ctx).server.webhook_http:
+    settings = read_settings(ctx)
+    # A coordinator goes by its own settings.
+    if url.startswith("http://") and not (settings.server.webhook_http or is_coordinator_url(settings.settings.url)):
         raise Invalid(HTTPS_ONLY_MESSAGE)
-    server = connect_server(ctx, start=True)
-    runs = None if run is None else find_runs(server, run)
+    backend = connect_backend(ctx, start=True)
+    runs = None if run is None else find_runs(backend, run)
     parts = {"event": event, "queue": queue, "plan": plan, "session": session, "run": runs, "state": state}
     interest = EventFilter.asked({part: names for part, names in parts.items() if names})
-    made, secret = Webhooks(server.store).add(name, url, interest)
+    made, secret = backend.webhooks.add(name, url, interest)
     if json:
-        print_json({**_webhook_record(made), "secret": secret})
+        print_json({**webhook_json(made), "secret": secret})
         return
     print_row(made.name, secret)
     print_note(f"keep the secret: it is not shown again, and the receiver needs it. It is told of {interest}.")
@@ -69,10 +76,10 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq webhook ls
     """
-    found = Webhooks(connect_server(ctx).store).all()
+    found = connect_backend(ctx).webhooks.all()
     if json:
         for each in found:
-            print_json(_webhook_record(each))
+            print_json(webhook_json(each))
         return
     rows = [[each.name, each.state, each.url, str(each.filter), _describe_state(each)] for each in found]
     print_table(["webhook", "state", "url", "told of", "standing"], rows, cut={"url", "told of", "standing"})
@@ -87,7 +94,7 @@ def rm(ctx: typer.Context, name: Name) -> None:
     \b
     Example: agentq webhook rm WEBHOOK
     """
-    Webhooks(connect_server(ctx).store).remove(name)
+    connect_backend(ctx).webhooks.remove(name)
     print_row(name, "removed")
 
 
@@ -102,7 +109,7 @@ def pause(
     \b
     Example: agentq webhook pause WEBHOOK --why 'the receiver moves'
     """
-    print_row(name, Webhooks(connect_server(ctx).store).pause(name, why).state)
+    print_row(name, connect_backend(ctx).webhooks.pause(name, why).state)
 
 
 @webhook.command("resume")
@@ -112,7 +119,7 @@ def resume(ctx: typer.Context, name: Name) -> None:
     \b
     Example: agentq webhook resume WEBHOOK
     """
-    print_row(name, Webhooks(connect_server(ctx).store).resume(name).state)
+    print_row(name, connect_backend(ctx).webhooks.resume(name).state)
 
 
 @webhook.command("rotate")
@@ -127,7 +134,7 @@ def rotate(
     Example: agentq webhook rotate WEBHOOK --overlap 1h
     """
     overlap_ms = SECRET_OVERLAP_MS if overlap is None else parse_duration_option(overlap, "--overlap")
-    print_row(name, Webhooks(connect_server(ctx).store).rotate(name, overlap_ms=overlap_ms))
+    print_row(name, connect_backend(ctx).webhooks.rotate(name, overlap_ms=overlap_ms))
 
 
 @webhook.command("deliveries")
@@ -142,7 +149,7 @@ def deliveries(
     \b
     Example: agentq webhook deliveries WEBHOOK
     """
-    found = Webhooks(connect_server(ctx).store).deliveries(name, limit=limit)
+    found = connect_backend(ctx).webhooks.deliveries(name, limit=limit)
     if json:
         for each in found:
             print_json({**each.model_dump(mode="json"), "at": format_iso(each.at_ms)})
@@ -165,7 +172,7 @@ def redeliver(
     \b
     Example: agentq webhook redeliver WEBHOOK MESSAGE
     """
-    hooks = Webhooks(connect_server(ctx).store)
+    hooks = connect_backend(ctx).webhooks
     before = hooks.newest(name)
     hooks.redeliver(name, message)
     _show_delivery(hooks, name, message, before)
@@ -178,12 +185,12 @@ def test(ctx: typer.Context, name: Name) -> None:
     \b
     Example: agentq webhook test WEBHOOK
     """
-    hooks = Webhooks(connect_server(ctx).store)
+    hooks = connect_backend(ctx).webhooks
     before = hooks.newest(name)
     _show_delivery(hooks, name, hooks.test(name), before)
 
 
-def _show_delivery(hooks: Webhooks, name: str, message: str, before: str) -> None:
+def _show_delivery(hooks: WebhookVerbs, name: str, message: str, before: str) -> None:
     """What became of a message that was just asked for."""
     found = hooks.awaited(name, message, before, TEST_MS)
     if found is None:
@@ -204,17 +211,3 @@ def _describe_state(found: WebhookRecord) -> str:
         tries = "1 try" if found.failures == 1 else f"{found.failures} tries"
         return f"{tries} failed since {format_iso(found.failing_since_ms or 0)}: {found.why}"
     return "" if found.delivered_at_ms is None else f"taken {format_iso(found.delivered_at_ms)}"
-
-
-def _webhook_record(found: WebhookRecord) -> dict[str, object]:
-    told = found.model_dump(
-        mode="json", exclude={"created_at_ms", "delivered_at_ms", "failing_since_ms", "retry_at_ms"}
-    )
-    times = {
-        "created_at": found.created_at_ms,
-        "delivered_at": found.delivered_at_ms,
-        "failing_since": found.failing_since_ms,
-        "retry_at": found.retry_at_ms,
-    }
-    shown = {name: value for name, value in told.items() if not name.endswith("_ms")}
-    return shown | {name: None if at_ms is None else format_iso(at_ms) for name, at_ms in times.items()}

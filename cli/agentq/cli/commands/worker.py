@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentq.cli.connect import (
-    ServerConnection,
-    connect_server,
+    connect_backend,
     guard_embedded_server,
     home_folder,
     locate_server,
@@ -30,17 +28,11 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.agent_options import AGENT_LABEL, AGENT_READY
 from agentq.coordinator.model.demands import is_built_in_label
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
-from agentq.coordinator.public_json.workers import (
-    describe_silence,
-    group_workers,
-    list_recent_workers,
-    worker_json,
-    worker_state,
-)
-from agentq.coordinator.runs.queries import WorkerRecord
-from agentq.coordinator.workers.lease import order_drain
+from agentq.coordinator.public_json.workers import worker_json
 
 if TYPE_CHECKING:
+    from agentq.coordinator.workers.registry import WorkerOverview
+    from agentq.sdk.backend.workers import WorkerVerbs
     from agentq.worker.options import WorkerOptions
     from agentq.worker.settings_reload import SettingsReload
 
@@ -232,27 +224,24 @@ def ls(
     Example: agentq worker ls
     Example: agentq worker ls --all
     """
-    server = connect_server(ctx)
-    found = list_recent_workers(server.records) if all_ else group_workers(server.records.workers())
+    found = connect_backend(ctx).workers.all(departed=all_)
     if json:
-        for records in found.values():
-            print_json(worker_json(records))
+        for each in found:
+            print_json(worker_json(each))
         return
     rows = []
-    for name, records in found.items():
-        described = records[0].identity
-        taken = f"{sum(len(record.runs) for record in records)}/{described.slots}"
-        given = {name: value for name, value in described.labels.items() if not is_built_in_label(name)}
+    for each in found:
+        taken = f"{len(each.runs)}/{each.slots}"
+        given = {name: value for name, value in each.labels.items() if not is_built_in_label(name)}
         labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
-        queues = ",".join(described.queues)
-        ended = [_format_end(records)] if all_ else []
-        agents = _format_agents(described.labels)
-        rows.append([name, worker_state(records), taken, _format_last_seen(records), *ended, queues, agents, labels])
+        ended = [_format_moment(each.ended_at_ms)] if all_ else []
+        heard, agents = _format_moment(each.seen_at_ms), _format_agents(each.labels)
+        rows.append([each.id, each.state, taken, heard, *ended, ",".join(each.queues), agents, labels])
     head = ["worker", "state", "slots", "heard", *(["ended"] if all_ else []), "queues", "agents", "labels"]
     print_table(head, rows, cut={"queues", "agents", "labels"})
-    for name, records in found.items():
-        if silence := describe_silence(records, server.store.time_ms(), server.settings.reap_grace_ms):
-            print_note(f"{name} {silence}.")
+    for each in found:
+        if each.silence:
+            print_note(f"{each.id} {each.silence}.")
     if not rows and on_terminal():
         print_note("no worker is registered; start one with `agentq worker`.")
 
@@ -266,31 +255,26 @@ def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     \b
     Example: agentq worker show WORKER
     """
-    server = connect_server(ctx)
-    found = list_recent_workers(server.records)
-    for name in [_find_worker(found, text) for text in worker]:
-        records = found[name]
+    found = connect_backend(ctx).workers.all(departed=True)
+    for each in [_find_worker(found, text) for text in worker]:
         if json:
-            print_json(worker_json(records))
+            print_json(worker_json(each))
             continue
-        described = records[0].identity
-        print(
-            f"{bold(name)}  {paint(worker_state(records), like='ok' if worker_state(records) == 'ready' else 'warn')}"
-        )
+        print(f"{bold(each.id)}  {paint(each.state, like='ok' if each.state == 'ready' else 'warn')}")
         print_pairs(
             [
-                ("slots", str(described.slots)),
-                ("queues", ", ".join(described.queues)),
-                ("agents", _format_agents(described.labels)),
-                ("labels", ", ".join(f"{key}={value}" for key, value in _other_labels(described.labels))),
-                ("takes", "only what demands a label of it" if described.only_matching else ""),
-                ("about", ", ".join(f"{key} {value}" for key, value in sorted(described.about.items()))),
-                ("registered", _format_moment(records[0].registered_at_ms)),
-                ("runs ended", str(sum(record.runs_ended for record in records))),
-                ("heard", _format_last_seen(records)),
-                ("ended", ": ".join(filter(None, (_format_end(records), records[0].ended_why)))),
-                ("silent", describe_silence(records, server.store.time_ms(), server.settings.reap_grace_ms)),
-                ("holds", ", ".join(run for record in records for run in sorted(record.runs))),
+                ("slots", str(each.slots)),
+                ("queues", ", ".join(each.queues)),
+                ("agents", _format_agents(each.labels)),
+                ("labels", ", ".join(f"{key}={value}" for key, value in _other_labels(each.labels))),
+                ("takes", "only what demands a label of it" if each.only_matching else ""),
+                ("about", ", ".join(f"{key} {value}" for key, value in sorted(each.about.items()))),
+                ("registered", _format_moment(each.registered_at_ms)),
+                ("runs ended", str(each.runs_ended)),
+                ("heard", _format_moment(each.seen_at_ms)),
+                ("ended", ": ".join(filter(None, (_format_moment(each.ended_at_ms), each.ended_why)))),
+                ("silent", each.silence),
+                ("holds", ", ".join(each.runs)),
             ],
             indent=2,
         )
@@ -303,7 +287,7 @@ def drain(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     \b
     Example: agentq worker drain WORKER
     """
-    _drain_workers(connect_server(ctx), worker, json, hurry=False)
+    _drain_workers(connect_backend(ctx).workers, worker, json, hurry=False)
 
 
 @worker.command("stop")
@@ -316,41 +300,29 @@ def stop(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     \b
     Example: agentq worker stop WORKER
     """
-    _drain_workers(connect_server(ctx), worker, json, hurry=True)
+    _drain_workers(connect_backend(ctx).workers, worker, json, hurry=True)
 
 
-def _drain_workers(server: ServerConnection, workers: list[str], json: bool, *, hurry: bool) -> None:
-    found = group_workers(server.records.workers())
-    detail = f"asked by {os.environ.get('USER', 'somebody')}"
-    for name in [_find_worker(found, text) for text in workers]:
-        first, *others = found[name]
-        order_drain(server.store, first.partition, name, detail, hurry=hurry)
-        for record in others:
-            with suppress(NotFound):  # it was quick to leave
-                order_drain(server.store, record.partition, name, detail, hurry=hurry)
+def _drain_workers(workers: WorkerVerbs, typed: list[str], json: bool, *, hurry: bool) -> None:
+    found = workers.all()
+    for each in [_find_worker(found, text) for text in typed]:
+        workers.drain(each.id, f"asked by {os.environ.get('USER', 'somebody')}", hurry=hurry)
         if json:
-            print_json({"id": name, "state": "draining"})
+            print_json({"id": each.id, "state": "draining"})
         else:
-            print_row(name, "draining")
+            print_row(each.id, "draining")
 
 
-def _find_worker(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
-    if text in everyone:
-        return text
-    candidates = [name for name in everyone if text and name.startswith(text)]
+def _find_worker(found: list[WorkerOverview], text: str) -> WorkerOverview:
+    candidates = [each for each in found if each.id == text] or [
+        each for each in found if text and each.id.startswith(text)
+    ]
     if not candidates:
         raise NotFound(f"There is no worker {text[:80]!r}; `agentq worker ls --all` shows those that there are.")
     if len(candidates) > 1:
-        raise Invalid(f"Several workers have an id that begins so: {', '.join(candidates[:10])}; write more of it.")
+        names = ", ".join(each.id for each in candidates[:10])
+        raise Invalid(f"Several workers have an id that begins so: {names}; write more of it.")
     return candidates[0]
-
-
-def _format_last_seen(records: list[WorkerRecord]) -> str:
-    return _format_moment(min(record.seen_at_ms for record in records))
-
-
-def _format_end(records: list[WorkerRecord]) -> str:
-    return _format_moment(records[0].ended_at_ms)
 
 
 def _format_moment(at_ms: int | None) -> str:

@@ -1,1 +1,1 @@
-"""Settings of a process: where they come from, and what they may say."""
+"""Settings of a process: their sources and their checks."""

@@ -1,4 +1,4 @@
-"""What a user may set of the HTTP server."""
+"""The settings of the HTTP server."""
 
 from __future__ import annotations
 

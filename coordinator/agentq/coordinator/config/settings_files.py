@@ -1,4 +1,4 @@
-"""The settings files, and how far each is believed.
+"""The settings files, and which settings each file may contain.
 
 1. The system's file, the user's file and a file that was named (`--config`, `AGENTQ_CONFIG`) may set everything.
 2. The nearest `agentq.toml`, in the current folder or one above it, may have come with a repository or an archive. So

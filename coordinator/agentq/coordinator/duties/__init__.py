@@ -1,1 +1,1 @@
-"""What time imposes. Each duty does one bounded round in `run_once` and says when the next can matter."""
+"""The periodic duties. Each does one bounded round in `run_once` and returns when the next one is due."""

@@ -1,4 +1,4 @@
-"""Keep lanes in order and mend what does not fit together.
+"""Trims lanes and repairs inconsistent records.
 
 In a healthy namespace the janitor finds nothing: the scripts keep runs, indexes, lanes and holders together. It is for
 what happens to Redis itself (a stream, a hash or a group deleted by hand, evicted, lost in a failover), for consumers

@@ -1,4 +1,4 @@
-"""Requeue the runs of workers that are gone.
+"""Requeues the runs of workers whose lease has expired.
 
 A reaper judges by the server's evidence only. It marks a worker whose lease is missing and sweeps it a grace later if
 the lease is missing still, and only after it has watched this server, unbroken, for a full lease: after a restart, a

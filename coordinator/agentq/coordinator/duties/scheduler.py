@@ -1,4 +1,4 @@
-"""Run what schedules say: for each that is due, compute what is to be done, and have one script do it.
+"""Fires due schedules: computes the next step of each, and calls one script that performs it.
 
 Any number of schedulers may do so at once: the script takes only what was computed from the schedule as it is, and so
 each tick is run once. A schedule that cannot be computed is told so in its own record, and the others go on.

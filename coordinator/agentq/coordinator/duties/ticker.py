@@ -1,4 +1,4 @@
-"""How duties are driven: by anyone, by several at once, or from cron.
+"""Runs the duties: one process at a time, elected by a lock, or once from cron.
 
 Every round is one or more scripts that are right whoever calls them and however often; that one of all who could is the
 *keeper* of a partition's duties only saves work. So a keeper that dies costs a few ticks, and two that believe to be it

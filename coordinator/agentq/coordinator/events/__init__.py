@@ -1,1 +1,1 @@
-"""The stream of events, and who follows it."""
+"""The event stream, and its filters."""

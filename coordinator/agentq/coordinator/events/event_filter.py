@@ -1,4 +1,4 @@
-"""Which events somebody wants to hear of, and where the runs belong that they are of.
+"""Filters of events, and the lookup of the queue, plan and session of an event's run.
 
 An event names its run and no more. Queue, plan and session are looked up, many at a time, and remembered for a while.
 """

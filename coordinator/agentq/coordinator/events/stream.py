@@ -1,4 +1,4 @@
-"""What happened, in order: the capped stream that every script appends to, replayed or followed from any point.
+"""The capped event stream that every script appends to: replay and follow from any position.
 
 An event's id is its place in the stream of its partition; ids of one partition never repeat or go back, so whoever
 keeps the last one it has seen can go on there after any break. `missed` tells when the stream was trimmed past it.

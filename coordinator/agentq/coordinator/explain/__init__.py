@@ -1,1 +1,1 @@
-"""Why a run waits, and what state a namespace is in."""
+"""Explains why a run waits."""

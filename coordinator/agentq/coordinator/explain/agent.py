@@ -1,4 +1,4 @@
-"""What keeps a run of an agent waiting that keeps no other: a turn before it, a conversation elsewhere, an account."""
+"""Reasons for waiting of runs of agents: an earlier turn, a conversation on another host, an account limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What its plan has to do with where a run is, and who stands before it where branches are moved."""
+"""Reasons for waiting that come from a plan or from a merge queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a run is where it is, in words: what it waits for, who has it, what would have to happen. Reading only.
+"""Explains the state of a run in sentences: what it waits for, who holds it, what has to happen. Read-only.
 
 Each state has its own questions. The answers are read one after the other while the world goes on, so they are a look,
 not a proof; a sentence that the next look contradicts was true a moment ago.

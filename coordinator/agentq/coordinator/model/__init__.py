@@ -1,1 +1,1 @@
-"""What is known without a server: ids, the lifecycle, specs of runs, demands, retries."""
+"""Data types that need no server: ids, the lifecycle, specs of runs, demands, retries."""

@@ -1,4 +1,4 @@
-"""What an agent does, as it is told: one line of JSON for each doing, in the stream `event` of its run's log.
+"""Agent events: one line of JSON per event, in the stream `event` of the run's log.
 
 Every agent's own events become these, whatever it calls them, so that people, dashboards and budgets read one language.
 What is not understood passes through as `other`. Texts are cut to `AGENT_EVENT_CHARACTERS`; the agent's own lines are

@@ -1,4 +1,4 @@
-"""What is said of an agent's run beside its prompt: a turn of a conversation, or one that stands alone."""
+"""Options of a run of an agent beside its prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run demands of its worker: labels with a value, one of several, not one, or a number that is large enough.
+"""Demands of a run on its worker: labels with one value, one of several, not one, or a minimum number.
 
     gpu=a100      the label gpu is a100               {"gpu": "a100"}
     zone=a|b      the label zone is a or b            {"zone": "a|b"}

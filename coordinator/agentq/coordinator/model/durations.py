@@ -1,4 +1,4 @@
-"""Times and durations as people write and read them. Inside, everything is milliseconds."""
+"""Parses and formats times and durations. Internally everything is milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in the fields of what comes in: names, labels, texts, times and sizes; and what is said if it may not.
+"""Validated field types of input: names, labels, texts, times, sizes; and the sentences that refuse a value.
 
 Every limit has its sentence. What JSON cannot carry, or Python not read back, is refused here rather than changed.
 """

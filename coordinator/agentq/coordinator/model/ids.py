@@ -1,4 +1,4 @@
-"""Ids: of runs, made by whoever submits, and nonces, which tell one attempt, call or worker from another.
+"""Ids of runs, made by the submitter, and nonces of attempts, calls and workers.
 
     run_01k9zq3c5 00 7m2x4c8r1tnq
         time      │  random, 60 bits

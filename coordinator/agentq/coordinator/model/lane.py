@@ -1,4 +1,4 @@
-"""What the name of a lane tells: `QUEUE:PRIORITY:DEMANDS`, with a mark at the priority for what waits there."""
+"""Parses lane names: `QUEUE:PRIORITY:DEMANDS`, with marks after the priority."""
 
 from __future__ import annotations
 

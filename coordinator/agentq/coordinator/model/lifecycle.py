@@ -1,4 +1,4 @@
-"""The life of a run, as data.
+"""The lifecycle of a run, as data.
 
                          ┌────────── unblock ──────────┐   ┌── claim ──┐   ┌── start ──┐
     submit ──> blocked ──┤                             ├─> pending     claimed     running ──> completed
@@ -8,9 +8,9 @@
                               └───────── fail, defer ────────┼────────────────────────┤
                                                              └── wake ── waiting <─ park
 
-This table is the only place that knows a transition. The guard inside every Lua script, the tables and the diagram
+This table is the only definition of the transitions. The guard inside every Lua script, the tables and the diagram
 in the README and the conformance test are made from it. An event that ends a run is named like the state it ends in,
-so that whoever waits for a run needs to know only the terminal states.
+so that a client that waits for a run needs to know only the terminal states.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a run is in its life."""
+    """The state of a run."""
 
     BLOCKED = "blocked"
     SCHEDULED = "scheduled"
@@ -35,15 +35,15 @@ class State(StrEnum):
 
 
 STATE_MEANINGS = {
-    State.BLOCKED: "not runnable until something else happens; `reason` says what",
-    State.SCHEDULED: "not runnable until a time: a delay, a backoff, a deferral",
+    State.BLOCKED: "waits for a run, a turn or a limit; `reason` says which",
+    State.SCHEDULED: "waits for a time: a delay, a backoff, a deferral",
     State.PENDING: "in a lane, to be claimed",
     State.CLAIMED: "delivered to a worker, which has not started it",
-    State.RUNNING: "its worker works at it: prepares, executes or merges it",
+    State.RUNNING: "its worker prepares, executes or merges it",
     State.WAITING: "gave its slot back and waits to be woken",
     State.COMPLETED: "ended: the work is in",
-    State.FAILED: "ended: every budget is spent, or the failure is final",
-    State.CANCELLED: "ended: somebody said so",
+    State.FAILED: "ended: its retry budget is spent, or the failure is final",
+    State.CANCELLED: "ended: cancelled on request",
     State.SKIPPED: "ended: something it depends on did not complete",
 }
 
@@ -54,17 +54,17 @@ LIVE_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 
 
 class TransitionActor(StrEnum):
-    """Who may say a verb."""
+    """Who may call a verb."""
 
-    CLIENT = "anyone who may submit"
+    CLIENT = "any client that may submit"
     WORKER = "the worker that holds the attempt"
-    DUTY = "time: a duty"
+    DUTY = "a duty"
     SCRIPT = "a script, as part of another verb"
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arrow. `sources` is empty for a birth; `target` None means that the state stays."""
+    """One transition. `sources` is empty for submit; `target` None means that the state stays."""
 
     verb: str
     sources: tuple[State, ...]
@@ -84,16 +84,16 @@ class Transition:
 def _build_transitions() -> tuple[Transition, ...]:
     s, t, who = State, Transition, TransitionActor
     held, queued, ended = HELD_STATES, QUEUED_STATES, TERMINAL_STATES
-    stopped = "a stop was ordered: whatever the worker says, the run ends here"
+    stopped = "a stop was ordered: the run ends, whatever the worker reports"
     return (
         t("submit", (), s.PENDING, "submitted", who.CLIENT),
         t("submit", (), s.SCHEDULED, "submitted", who.CLIENT, "due later"),
         t("submit", (), s.BLOCKED, "submitted", who.CLIENT, "depends on a run that has not ended"),
-        t("unblock", (s.BLOCKED,), s.PENDING, "unblocked", who.SCRIPT, "its last dependency ended, or there is room"),
-        t("unblock", (s.BLOCKED,), s.SCHEDULED, "unblocked", who.SCRIPT, "the same, but due later"),
-        t("block", (s.PENDING,), s.BLOCKED, "blocked", who.SCRIPT, "a limit has no room for it"),
-        t("promote", (s.SCHEDULED,), s.PENDING, "promoted", who.DUTY, "its time has come"),
-        t("promote", (s.WAITING,), s.PENDING, "woken", who.DUTY, "its alarm rang"),
+        t("unblock", (s.BLOCKED,), s.PENDING, "unblocked", who.SCRIPT, "its last dependency or a limit lets it go"),
+        t("unblock", (s.BLOCKED,), s.SCHEDULED, "unblocked", who.SCRIPT, "as above, but due later"),
+        t("block", (s.PENDING,), s.BLOCKED, "blocked", who.SCRIPT, "a limit has no capacity for it"),
+        t("promote", (s.SCHEDULED,), s.PENDING, "promoted", who.DUTY, "it is due"),
+        t("promote", (s.WAITING,), s.PENDING, "woken", who.DUTY, "its alarm is due"),
         t("claim", (s.PENDING,), s.CLAIMED, "claimed", who.WORKER, "attempt + 1, a new fence"),
         t("start", (s.CLAIMED,), s.RUNNING, "started", who.WORKER),
         t("report", held, None, "progressed", who.WORKER, "numbered; an old number changes nothing"),
@@ -107,9 +107,9 @@ def _build_transitions() -> tuple[Transition, ...]:
         t("release", held, s.PENDING, "released", who.WORKER, "a draining worker hands back; spends no attempt"),
         t("release", held, s.CANCELLED, "cancelled", who.WORKER, stopped),
         t("park", held, s.WAITING, "parked", who.WORKER, "gives its slot back"),
-        t("park", held, s.PENDING, "woken", who.WORKER, "what it would wait for is there already"),
+        t("park", held, s.PENDING, "woken", who.WORKER, "what it waits for is there already"),
         t("park", held, s.CANCELLED, "cancelled", who.WORKER, stopped),
-        t("signal", (*queued, *held, s.WAITING), None, "signalled", who.CLIENT, "kept until an attempt has taken it"),
+        t("signal", (*queued, *held, s.WAITING), None, "signalled", who.CLIENT, "kept until an attempt receives it"),
         t("signal", (s.WAITING,), s.PENDING, "woken", who.CLIENT, "it waited for that"),
         t("wake", (s.WAITING,), s.PENDING, "woken", who.CLIENT, "or a script: its children have ended"),
         t("wake", held, None, "wake_requested", who.CLIENT, "the next park does not sleep"),
@@ -120,18 +120,18 @@ def _build_transitions() -> tuple[Transition, ...]:
         t("lose", held, s.FAILED, "failed", who.DUTY, "the crash budget is spent"),
         t("lose", held, s.CANCELLED, "cancelled", who.DUTY, stopped),
         t("expire", queued, s.FAILED, "failed", who.DUTY, "not started in time"),
-        t("expire", held, s.CANCELLED, "cancelled", who.DUTY, "a stop that nobody confirmed in time"),
+        t("expire", held, s.CANCELLED, "cancelled", who.DUTY, "a stop that its worker did not confirm in time"),
         t("skip", (s.BLOCKED,), s.SKIPPED, "skipped", who.SCRIPT, "a dependency did not complete"),
-        t("skip", (s.BLOCKED,), s.FAILED, "failed", who.SCRIPT, "the same, where the spec says `fail`"),
+        t("skip", (s.BLOCKED,), s.FAILED, "failed", who.SCRIPT, "as above, where the spec says `fail`"),
         t("transfer", queued, None, "moved", who.CLIENT, "to another queue"),
-        t("requeue", ended, s.PENDING, "requeued", who.CLIENT, "an operator's word, with fresh budgets"),
+        t("requeue", ended, s.PENDING, "requeued", who.CLIENT, "by an operator, with fresh budgets"),
         t(
             "requeue",
             ended,
             s.BLOCKED,
             "requeued",
             who.CLIENT,
-            "the same, of a turn behind others, or a task that needs others",
+            "as above, of a turn behind others, or a task with live dependencies",
         ),
     )
 
@@ -175,11 +175,11 @@ class OutcomeClass(StrEnum):
 
 
 COMPLETING_CLASSES = (OutcomeClass.OK, OutcomeClass.LINGER)
-"""The classes of attempts whose work is in: one that lingers had said its last word, and then did not end."""
+"""Classes of completed attempts. `linger`: the agent had reported its result, and then did not exit."""
 
 
 class RetryBudget(StrEnum):
-    """What a failed attempt is paid from. A class without a budget is final."""
+    """The budgets that pay for retries. A class without a budget is final."""
 
     FAILURES = "failures"
     CRASHES = "crashes"

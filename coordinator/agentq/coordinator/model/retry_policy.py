@@ -1,4 +1,4 @@
-"""What a run may spend on tries that fail, and how long it waits in between. `lua/shared/end_run.lua` decides by it.
+"""Retry policies: budgets and delays. `lua/shared/end_run.lua` applies them.
 
 An exponential wait is thrown between nothing and its ceiling (full jitter), so that runs that failed together do not
 come back together. A wait that was said exactly, as fixed (a factor of 1) or in a list, is kept to the letter.

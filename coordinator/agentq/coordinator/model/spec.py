@@ -1,4 +1,4 @@
-"""What a run is on the way in: its spec; and the outcome that its worker reports.
+"""The spec of a run as it is submitted, and the outcome that its worker reports.
 
 The wire form of a spec is JSON with `"v": 1`, fields of default value left out. What decides where and when the run
 waits (queue, priority, demands) is in its lane's name instead. A reader ignores fields that it does not know, so that

@@ -1,4 +1,4 @@
-"""What is said of a run's workspace: the worktree that it works in, and where its work goes; and what was delivered.
+"""The workspace of a run: the worktree that it works in, where its commits go, and what was delivered.
 
 The coordinator knows nothing of git. It keeps these words, and who may move which target when (see merge_queue.py).
 """

@@ -1,4 +1,4 @@
-"""Reads what happens to a plan from now on. Events are the news; the records of the tasks are the truth."""
+"""Reads the events of a plan from now on. Events only notify; the records of the tasks are authoritative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans as they stand, and their tasks. Nothing here changes anything."""
+"""Reads plans and their tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept with a plan beside its tasks: its header, and its tasks as they were submitted.
+"""The stored source of a plan: its header, and its tasks as they were submitted.
 
 From it a plan whose submit was cut is completed without its file, and a task that is added later gets the same place to
 work in as the others.

@@ -1,4 +1,4 @@
-"""The order in which tasks come into the world: each after those that it needs, and else as they were given."""
+"""The submit order of tasks: each after its dependencies, otherwise as given."""
 
 from __future__ import annotations
 

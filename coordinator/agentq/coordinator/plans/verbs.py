@@ -1,4 +1,4 @@
-"""Plans: tasks that depend on each other, each of them a run, and what becomes of them together.
+"""The verbs of plans, which are DAGs of tasks, each task a run.
 
 A plan is made in three steps: its record, its tasks, and the seal, which says that all of them are there. Each can be
 sent again, and the id of every run follows from the plan, its secret and the task: so a plan whose submit was cut can

@@ -1,4 +1,4 @@
-"""Pieces of logs, in public JSON."""
+"""Log entries, in public JSON."""
 
 from __future__ import annotations
 

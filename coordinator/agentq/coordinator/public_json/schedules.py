@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentq.coordinator.model.durations import format_iso
-from agentq.coordinator.public_json import format_time
+from pydantic_core import to_json
+
+from agentq.coordinator.model.durations import format_iso, parse_iso_ms
+from agentq.coordinator.public_json import format_time, read_time
 
 if TYPE_CHECKING:
+    from agentq.coordinator.schedules.cron import ScheduleRule
     from agentq.coordinator.schedules.verbs import ScheduleHistoryEntry, ScheduleRecord
+
+
+TIMES = ("next_at", "last_at", "created_at", "paused_at", "ended_at")
+RULE_TIMES = {"start_at": "start_ms", "at": "at_ms", "until": "until_ms"}
 
 
 def schedule_json(found: ScheduleRecord) -> dict[str, Any]:
@@ -21,6 +28,7 @@ def schedule_json(found: ScheduleRecord) -> dict[str, Any]:
         "cron": rule and rule.cron,
         "tz": rule.tz if rule is not None and rule.cron is not None else None,
         "every_ms": rule and rule.every_ms,
+        "start_at": format_time(rule.start_ms if rule else None),
         "at": format_time(rule.at_ms if rule else None),
         "until": format_time(rule.until_ms if rule else None),
         "jitter_ms": rule and rule.jitter_ms,
@@ -38,6 +46,35 @@ def schedule_json(found: ScheduleRecord) -> dict[str, Any]:
     }
 
 
+def read_schedule(told: dict[str, Any]) -> ScheduleRecord:
+    """The schedule that JSON tells of. The revision, by which the server tells changes apart, is not told."""
+    from agentq.coordinator.model.spec import RunSpec
+    from agentq.coordinator.schedules.verbs import ScheduleRecord
+
+    times: dict[str, Any] = {f"{name}_ms": read_time(told[name]) for name in TIMES}
+    spec = told["spec"]
+    return ScheduleRecord(
+        **{name: told[name] for name in ("name", "state", "overlap", "live")},
+        **times,
+        revision="",
+        rule=_read_rule(told),
+        spec=None if spec is None else RunSpec.model_validate_json(to_json(spec)),
+        why=told["why"] or "",
+        made_by=told["made_by"] or "",
+    )
+
+
+def _read_rule(told: dict[str, Any]) -> ScheduleRule | None:
+    from agentq.coordinator.schedules.cron import ScheduleRule
+
+    if told["jitter_ms"] is None:
+        return None
+    fields = {name: told[name] for name in ("cron", "every_ms", "jitter_ms", "missed", "catch_up_ms")}
+    zone = {} if told["tz"] is None else {"tz": told["tz"]}
+    times: dict[str, Any] = {field: read_time(told[name]) for name, field in RULE_TIMES.items()}
+    return ScheduleRule(**fields, **zone, **times)
+
+
 def schedule_history_json(each: ScheduleHistoryEntry) -> dict[str, Any]:
     """What became of a tick of a schedule."""
     return {
@@ -48,3 +85,15 @@ def schedule_history_json(each: ScheduleHistoryEntry) -> dict[str, Any]:
         "run": each.run,
         "why": each.why,
     }
+
+
+def read_schedule_history(told: dict[str, Any]) -> ScheduleHistoryEntry:
+    """What became of a tick, from the JSON that tells of it."""
+    from agentq.coordinator.schedules.verbs import ScheduleHistoryEntry
+
+    return ScheduleHistoryEntry(
+        **{name: told[name] for name in ("what", "run", "why")},
+        tick_ms=read_time(told["tick_at"]),
+        before_ms=read_time(told["before"]),
+        at_ms=parse_iso_ms(told["at"]),
+    )

@@ -1,1 +1,1 @@
-"""Queues and limits: pausing, purging, weights, room under a key."""
+"""Queues and limits: pausing, purging, weights, concurrency and rate limits."""

@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterable, Sequence
 from pydantic import TypeAdapter
 
 from agentq.coordinator.bounds import ERROR_CHARACTERS
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.events.stream import PartitionEvents
 from agentq.coordinator.model.field_types import Label, Name, check_name
 from agentq.coordinator.model.ids import id_created_ms
-from agentq.coordinator.model.lifecycle import QUEUED_STATES, State
+from agentq.coordinator.model.lifecycle import QUEUED_STATES, TERMINAL_STATES, State
 from agentq.coordinator.queues.stats import QueuePause, QueueStats, QueueStatsPage
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.storage.connection import CommandArgument
@@ -24,6 +26,9 @@ from agentq.coordinator.storage.store import NamespaceStore
 ALL_QUEUES = "*"
 RATE_WINDOW_MS = 60_000
 RATE_EVENTS_MAX = 2000
+LOOK_AGAIN_MS = 1000
+"""How long a wait for an empty queue goes on without an event before it looks again."""
+LIVE_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 PURGE_REASON = "its queue was purged"
 
 _queue_adapter: TypeAdapter[str] = TypeAdapter(Name)
@@ -41,11 +46,11 @@ class Queues:
 
     def pause(self, queue: str, why: str = "") -> None:
         """Claim nothing from a queue, or with `*` from any; what is held goes on."""
-        self._say("queue/pause", _check_queue_or_all(queue), why[:ERROR_CHARACTERS])
+        self._say("queue/pause", check_queue_or_all(queue), why[:ERROR_CHARACTERS])
 
     def resume(self, queue: str) -> None:
         """Let a queue go on, or with `*` all that were not paused by name."""
-        if "ok" not in self._say("queue/resume", _check_queue_or_all(queue)):
+        if "ok" not in self._say("queue/resume", check_queue_or_all(queue)):
             what = "All queues together are" if queue == ALL_QUEUES else f"The queue {queue} is"
             raise NotFound(f"{what} not paused; `agentq queue ls` shows what is.")
 
@@ -61,16 +66,14 @@ class Queues:
         """The queues that take no new runs."""
         return self._noted("intake_closed")
 
-    def purge(self, queue: str, why: str, states: Iterable[State] = QUEUED_STATES) -> int:
+    def purge(self, queue: str, states: Iterable[State] = QUEUED_STATES, *, why: str = PURGE_REASON) -> int:
         """Cancel what waits in a queue, in calls of bounded size; returns how many runs that were."""
         return sum(self._work_off("queue/purge", check_queue_name(queue), state, why) for state in states)
 
     def move(self, queue: str, target: str) -> int:
         """Move what waits in a queue to another; returns how many runs that were."""
-        source, target = (check_queue_name(name) for name in (queue, target))
-        if source == target:
-            raise Invalid(f"Runs of {queue} are in that queue already; name another.")
-        return sum(self._work_off("queue/move_runs", source, state, target) for state in QUEUED_STATES)
+        check_move(queue, target)
+        return sum(self._work_off("queue/move_runs", queue, state, target) for state in QUEUED_STATES)
 
     def _work_off(self, script: str, queue: str, state: State, word: str) -> int:
         done = 0
@@ -91,14 +94,8 @@ class Queues:
 
     def weigh(self, queue: str, fair_key: str, weight: float) -> None:
         """Give a key so many turns in a queue where others get one; for the runs that come from now on."""
-        if not 0.01 <= weight <= 1000:
-            raise Invalid(f"A weight is a number from 0.01 to 1000, not {weight}.")
-        self._say(
-            "queue/set_weight",
-            check_queue_name(queue),
-            check_name(_label_adapter, fair_key, "fair key"),
-            f"{weight:g}",
-        )
+        check_fair_weight(fair_key, weight)
+        self._say("queue/set_weight", check_queue_name(queue), fair_key, f"{weight:g}")
 
     def _say(self, script: str, *words: CommandArgument) -> list[str]:
         replies = [str(self.store.call(script, partition, *words)) for partition in self.store.partitions()]
@@ -121,6 +118,21 @@ class Queues:
         """One queue; None if it has no run and was told nothing."""
         return next(iter(self._look([name])), None)
 
+    def wait_until_empty(self, queue: str, timeout_ms: int | None = None) -> int:
+        """Wait until all runs of a queue have ended; returns how many have not when the time is over."""
+        check_queue_name(queue)
+        deadline_ms = None if timeout_ms is None else monotonic_ms() + timeout_ms
+        followed = [PartitionEvents(self.store, partition) for partition in self.store.partitions()]
+        places = [events.last_id() for events in followed]
+        while left := sum(number for _, _, number, _ in self.records.depths([queue], LIVE_STATES)):
+            rest_ms = LOOK_AGAIN_MS if deadline_ms is None else min(LOOK_AGAIN_MS, deadline_ms - monotonic_ms())
+            if rest_ms <= 0:
+                return left
+            for at, events in enumerate(followed):
+                heard = events.follow(places[at], max(1, rest_ms // len(followed)))
+                places[at] = heard[-1].id if heard else places[at]
+        return 0
+
     def _names(self) -> list[str]:
         return sorted({*self.records.queues(), *self.paused(), *self.drained()} - {ALL_QUEUES})
 
@@ -137,6 +149,9 @@ class Queues:
             record.drained = drained.get(name)
         for partition in self.store.partitions():
             self._add_rates(partition, told)
+        for record in told.values():
+            record.submitted_a_minute = round(record.submitted_a_minute, 1)
+            record.ended_a_minute = round(record.ended_a_minute, 1)
         return list(told.values())
 
     def _add_rates(self, partition: int, found: dict[str, QueueStats]) -> None:
@@ -153,8 +168,21 @@ def check_queue_name(name: str) -> str:
     return check_name(_queue_adapter, name, "queue")
 
 
-def _check_queue_or_all(name: str) -> str:
+def check_queue_or_all(name: str) -> str:
     return name if name == ALL_QUEUES else check_queue_name(name)
+
+
+def check_move(queue: str, target: str) -> None:
+    """Refuse names that are none, and one queue for both."""
+    if check_queue_name(queue) == check_queue_name(target):
+        raise Invalid(f"Runs of {queue} are in that queue already; name another.")
+
+
+def check_fair_weight(fair_key: str, weight: float) -> None:
+    """Refuse a key that is none, and a weight that is too small or too large."""
+    check_name(_label_adapter, fair_key, "fair key")
+    if not 0.01 <= weight <= 1000:
+        raise Invalid(f"A weight is a number from 0.01 to 1000, not {weight}.")
 
 
 def _parse_pause(queue: str, told: str) -> QueuePause:

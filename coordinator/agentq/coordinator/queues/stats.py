@@ -1,4 +1,4 @@
-"""What is known of a queue at a time."""
+"""Statistics of a queue."""
 
 from __future__ import annotations
 

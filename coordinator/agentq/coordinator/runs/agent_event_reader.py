@@ -1,4 +1,4 @@
-"""What an agent did, put together again from its run's log, where a doing's line may lie in several entries."""
+"""Reassembles agent events from a run's log, where one event may span several entries."""
 
 from __future__ import annotations
 

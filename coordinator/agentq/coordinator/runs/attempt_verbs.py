@@ -1,4 +1,4 @@
-"""The verbs of a worker about the runs that it holds: each shows the fence of the attempt, and is refused without it.
+"""The verbs of the worker that holds a run: each presents the fence of the attempt.
 
 How a worker comes to hold any is in lease.py.
 """

@@ -1,4 +1,4 @@
-"""The children of a run as one of its attempts looks after them: it has to hold the run, which the scripts see to."""
+"""The children of a run, managed by an attempt that holds it; scripts check that it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for runs to end, without polling: one reader for a partition serves any number of waiting threads.
+"""Waits for runs to end without polling: one reader per partition serves any number of waiting threads.
 
 The order of things is what makes it safe: note the place in the stream of events, enter the wait, and only then look at
 the run. Whatever ends after the look is an event after the place.

@@ -1,4 +1,4 @@
-"""Submitting calls of one function: runs that differ in nothing but their arguments.
+"""Submits calls of one function: runs that differ only in their arguments.
 
 What they share is worked out once, from a spec without arguments. Each call is then its id and a wire form put together
 from text, so that a producer costs little more than the words it sends.

@@ -1,4 +1,4 @@
-"""What runs write, as far as the server keeps it: read up to now, or followed while it is written.
+"""Reads and follows the log of a run, as far as the server keeps it.
 
 A run has one log for all its attempts. An entry's id is its place; ids of one log never repeat or go back, so whoever
 keeps the last one it has seen can go on there after any break. The log is capped: where entries went before they were

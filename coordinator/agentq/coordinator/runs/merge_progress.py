@@ -1,4 +1,4 @@
-"""How far an attempt has come with its workspace, noted before it does what cannot be taken back.
+"""The progress of an attempt in its workspace, recorded before each irreversible step.
 
 The next attempt reads it, looks whether what was intended has happened, and goes on from there. The note is the run's:
 it is kept across attempts and goes with the run. When an operator lets an ended run begin again, its step is

@@ -1,4 +1,4 @@
-"""Merge lines: those who want to move a branch stand in a line, and the first of it may.
+"""Merge queues: attempts that want to move a branch take turns.
 
 The line saves work, and decides nothing: who moves a branch does so by compare-and-swap, and looks for its marker
 first. Whoever stands there holds its run, for a run leaves the line in the script by which it leaves its worker. So the

@@ -1,4 +1,4 @@
-"""Reading: runs one by one, in lists and in numbers, and workers. Nothing here changes anything."""
+"""Reads runs, lists and counts of runs, and workers."""
 
 from __future__ import annotations
 
@@ -101,13 +101,19 @@ class WorkerRecord(BaseModel):
     def silence(self, now_ms: int, grace_ms: int) -> str:
         """How long it has not been heard and when it is declared lost, as the end of a sentence; empty if heard."""
         silent_ms = self.silent_ms(now_ms)
-        if not silent_ms:
-            return ""
-        left_ms = max(self.lease_until_ms, self.missing_at_ms or 0) + grace_ms - now_ms
-        when = "is declared lost when a worker or `agentq reap` next looks"
-        if left_ms > 0:
-            when = f"is declared lost in {format_duration(left_ms)}"
-        return f"has not been heard for {format_duration(silent_ms)} and {when}"
+        return describe_silence(silent_ms, self.lost_at_ms(grace_ms) - now_ms) if silent_ms else ""
+
+    def lost_at_ms(self, grace_ms: int) -> int:
+        """When it is declared lost, unless it is heard again."""
+        return max(self.lease_until_ms, self.missing_at_ms or 0) + grace_ms
+
+
+def describe_silence(silent_ms: int, lost_in_ms: int) -> str:
+    """How long a worker has not been heard and when it is declared lost, as the end of a sentence."""
+    when = "is declared lost when a worker or `agentq reap` next looks"
+    if lost_in_ms > 0:
+        when = f"is declared lost in {format_duration(lost_in_ms)}"
+    return f"has not been heard for {format_duration(silent_ms)} and {when}"
 
 
 class RunQueries:

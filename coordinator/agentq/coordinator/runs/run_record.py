@@ -1,4 +1,4 @@
-"""A run as it stands, on the way out: its state, its attempts, how it ended."""
+"""The record of a run: its state, its attempts, its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs that anyone may say of a run; those of the worker that holds one are in attempt_verbs.py.
+"""The verbs of clients on runs; those of the worker that holds a run are in attempt_verbs.py.
 
 Every verb is one script (see `lua/`), except a submit with more dependencies than one call takes. Every verb can be
 sent twice: `submit` finds the id it made, a worker's verbs find their fence, `requeue` its operation id, and the rest

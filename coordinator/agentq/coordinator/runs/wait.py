@@ -1,4 +1,4 @@
-"""Durable waiting: what a run may wait for while it holds no slot, what comes for it, and what it resumes with.
+"""Durable waiting: what a parked run may wait for, what wakes it, and what it resumes with.
 
 A run parks with a `Wait`. A signal, an approval, a child that ends: each is kept with the run until an attempt that was
 handed it parks again, or the run ends; so an attempt that dies with it in its hands costs nothing but time.

@@ -1,1 +1,1 @@
-"""Schedules: what makes runs by the clock."""
+"""Schedules: records, verbs and the computation of ticks."""

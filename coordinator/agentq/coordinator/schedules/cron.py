@@ -1,4 +1,4 @@
-"""When the ticks of a schedule come: by cron in a time zone, in a fixed interval, or once; which of them still count.
+"""Computes the ticks of a schedule: cron in a time zone, a fixed interval, or once; and which late ticks still count.
 
 A tick is a time, in milliseconds. All that is asked here is computed from a rule and times alone, so that whoever asks
 gets the same answer. Cron lines mean what they mean to Debian's cron when the clocks change: a job at a fixed time that

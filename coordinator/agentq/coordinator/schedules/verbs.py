@@ -1,4 +1,4 @@
-"""Schedules: what is to be run again and again, and by what rule; the verbs that anyone may say of them.
+"""The records and verbs of schedules.
 
 A schedule lives in one partition, that of its name, with the runs that it makes. What time imposes on it is the work of
 the scheduler (`duties/scheduler.py`). What is computed here from a schedule as it was read is written only if it still
@@ -119,13 +119,14 @@ class Schedules:
         *,
         overlap: OverlapPolicy = OverlapPolicy.SKIP,
         replace: bool = False,
+        operation: str | None = None,
     ) -> ScheduleRecord:
         """Put a schedule into the world. One of that name is replaced if that is wanted, and else this is refused.
 
         What is replaced keeps its history and its pause, and an interval that is still the same goes on counting.
         """
         self._check(name, spec)
-        revision = self.store.nonce()
+        revision = operation or self.store.nonce()
         # Runs that have to wait for earlier ones of the same schedule go on however these end.
         spec = spec.model_copy(update={"on_failed": "run"})
         words = (spec.lane, spec.to_wire(), to_json(spec.to_submit_options()))

@@ -1,1 +1,1 @@
-"""Tokens, what they made, and secrets kept out of what is shown."""
+"""Tokens, their revocation, and the redaction of secrets."""

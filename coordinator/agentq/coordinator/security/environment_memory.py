@@ -1,4 +1,4 @@
-"""Hides what is in the environment of this process from /proc/PID/environ, which every process of the same user reads.
+"""Hides the environment of this process from /proc/PID/environ, which every process of the same user can read.
 
 To take a variable out of `os.environ` is not enough: the kernel shows the memory in which the environment was handed
 over. So its values are overwritten there, after the variables were copied elsewhere. Programs that are started later

@@ -1,4 +1,4 @@
-"""Git in a repository that is not trusted: none of its configuration is read, and none of its hooks are found.
+"""Runs git in an untrusted repository: none of its configuration is read, none of its hooks are found.
 
 Git takes its configuration from `GIT_COMMON_DIR`. A directory of our own stands there: links lead from it to the
 repository's objects, branches and worktrees, and its `config` holds the repository's settings that `ALLOWED_SETTINGS`

@@ -1,4 +1,4 @@
-"""The token of this machine: made at the first start of a server on loopback, and readable by its user alone.
+"""The token of this machine: created at the first start of a server on loopback, readable by its user alone.
 
 The commands, the SDK and workers of that user show it by themselves to a server on loopback, and to no other. It may
 do everything, and so may everybody who can read its file.

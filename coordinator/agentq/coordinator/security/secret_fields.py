@@ -1,4 +1,4 @@
-"""What of a run is secret: variables that are called so, those that the run itself names, and what looks like it."""
+"""Finds the secret values of a run: secret variables, those that the run names, and matches of a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What secrets look like that follow a pattern: keys of well-known services, tokens, passwords in addresses."""
+"""Patterns of secrets: keys of well-known services, tokens, passwords in URLs."""
 
 from __future__ import annotations
 

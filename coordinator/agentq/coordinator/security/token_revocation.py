@@ -1,4 +1,4 @@
-"""Revoking a token with all that it has made: what a leaked token began ends with it. In this order:
+"""Revokes a token with everything that was created with it. In this order:
 
 1. The token, and those that it made, are good for nothing: nothing more comes in.
 2. Schedules and webhooks go, and sessions close, so that nothing is made by itself.
@@ -9,6 +9,7 @@ What is done twice changes nothing, so that a call that failed in the middle is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 from agentq.coordinator.runs.queries import RunFilter, RunQueries
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.schedules.verbs import Schedules
-from agentq.coordinator.security.tokens import Tokens
+from agentq.coordinator.security.tokens import TokenRecord, Tokens
 from agentq.coordinator.sessions.verbs import Sessions
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.coordinator.webhooks.verbs import Webhooks
@@ -40,22 +41,25 @@ class RevocationResult:
         return not (self.tokens or self.schedules or self.webhooks or self.sessions or self.runs)
 
 
-def revoke_token_tree(store: NamespaceStore, token: str) -> RevocationResult:
-    """Revoke a token, by its id or name, and end what it has made. By its id also one that was revoked before."""
-    tokens, ended = Tokens(store), RevocationResult()
-    for each in _list_descendants(tokens, tokens.id_of(token)):
-        with suppress(NotFound):  # it was revoked before
-            tokens.revoke(each)
-            ended.tokens.append(each)
-        _end_created(store, each, ended)
-    if ended.is_empty:
-        raise NotFound(f"There is no token {token[:80]}, and nothing that it has made.")
-    return ended
+class RevocableTokens(Tokens):
+    """The tokens of one namespace, which can be revoked with what they made."""
+
+    def revoke_tree(self, token: str) -> RevocationResult:
+        """Revoke a token, by its id or name, and end what it has made. By its id also one that was revoked before."""
+        ended = RevocationResult()
+        for each in _list_descendants(self.all(), self.id_of(token)):
+            with suppress(NotFound):  # it was revoked before
+                self.revoke(each)
+                ended.tokens.append(each)
+            _end_created(self.store, each, ended)
+        if ended.is_empty:
+            raise NotFound(f"There is no token {token[:80]}, and nothing that it has made.")
+        return ended
 
 
-def _list_descendants(tokens: Tokens, token: str) -> list[str]:
+def _list_descendants(known: Sequence[TokenRecord], token: str) -> list[str]:
     """A token, those that it made, those that they made, and so on."""
-    known, found = tokens.all(), [token]
+    found = [token]
     for each in found:
         found += [other.id for other in known if other.made_by == each and other.id not in found]
     return found

@@ -1,4 +1,4 @@
-"""Tokens of the server: who may say what over HTTP. Made, listed and revoked here; looked at by `server/access.py`.
+"""Tokens of the HTTP server: creates, lists and revokes them; the server's access control checks them.
 
     aq_client_3f09c2ab41d7_9c…64 digits…e0 51f0ab77
        kind   id           secret, 256 bits   checksum
@@ -123,11 +123,7 @@ class Tokens:
         rate: str | None = None,
     ) -> tuple[TokenRecord, str]:
         """Make a token; returns it, and the text to be shown, which nobody can be told again."""
-        wanted = _validate_spec(
-            {"name": name, "scopes": scopes, "kind": kind, "queues": queues, "expires_ms": expires_ms, "rate": rate}
-        )
-        if wanted.kind != "client" and set(wanted.scopes) != {TokenScope.WORK}:
-            raise Invalid(f"A token of a {wanted.kind} has the scope work, and no other.")
+        wanted = check_token(name, scopes, kind=kind, queues=queues, expires_ms=expires_ms, rate=rate)
         bucket = () if wanted.rate is None else parse_rate(wanted.rate)
         token, shown = make_token(wanted.kind)
         expires = "" if expires_ms is None else self.store.time_ms() + expires_ms
@@ -172,6 +168,28 @@ class Tokens:
         return named[0] if named else token
 
 
+def check_token(
+    name: str,
+    scopes: Sequence[TokenScope | str],
+    *,
+    kind: str = "client",
+    queues: Sequence[str] = (),
+    expires_ms: int | None = None,
+    rate: str | None = None,
+) -> TokenSpec:
+    """What a new token is to be, or what is wrong with it in one sentence."""
+    fields = {"name": name, "scopes": scopes, "kind": kind, "queues": queues, "expires_ms": expires_ms, "rate": rate}
+    try:
+        wanted = _spec_adapter.validate_python(fields)
+    except ValidationError as error:
+        raise Invalid(f"The token is not valid: {describe_error(error)}") from error
+    if wanted.kind != "client" and set(wanted.scopes) != {TokenScope.WORK}:
+        raise Invalid(f"A token of a {wanted.kind} has the scope work, and no other.")
+    if wanted.rate is not None:
+        parse_rate(wanted.rate)
+    return wanted
+
+
 def make_token(kind: TokenKind) -> tuple[str, str]:
     """The id of a new token, and the text to be shown."""
     token = secrets.token_hex(TOKEN_ID_LENGTH // 2)
@@ -212,13 +230,6 @@ def parse_rate(text: str) -> RequestRate:
 
 def _compute_checksum(text: str) -> str:
     return f"{crc32(text.encode()):08x}"
-
-
-def _validate_spec(fields: dict[str, object]) -> TokenSpec:
-    try:
-        return _spec_adapter.validate_python(fields)
-    except ValidationError as error:
-        raise Invalid(f"The token is not valid: {describe_error(error)}") from error
 
 
 def _parse_listed(token: str, fields: dict[str, str]) -> TokenRecord:

@@ -1,1 +1,1 @@
-"""Sessions: conversations with an agent, of which each run is a turn."""
+"""Sessions: conversations with an agent; each run of one is a turn."""

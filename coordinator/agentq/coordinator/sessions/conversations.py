@@ -1,4 +1,4 @@
-"""Conversations: what an attempt of an agent begins from, and what it tells of its conversation while it goes on.
+"""The conversation of an attempt of an agent: what it starts from, and what it records while it runs.
 
 They are their run's, or their session's where the run is a turn of one. All of this is said by the attempt that holds
 the run, shows its fence, and can be sent twice.

@@ -1,4 +1,4 @@
-"""Sessions: conversations with an agent, of which each run is a turn, one after the other.
+"""The records and verbs of sessions: conversations with an agent, whose runs are turns, one after the other.
 
 A session has an agent, and what that agent calls the conversation; the host that has it, or a transcript that travels;
 what all turns have spent, and how much they may. Its turns stand in a line (see `lua/shared/session_turns.lua`): a

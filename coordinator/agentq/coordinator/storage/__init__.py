@@ -1,1 +1,1 @@
-"""Redis: connections, keys, scripts and how they are called."""
+"""Redis: connections, keys, scripts and their calls."""

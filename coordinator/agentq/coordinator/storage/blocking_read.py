@@ -1,4 +1,4 @@
-"""One blocking read at a time, on a link of its own, that another thread can end early.
+"""One blocking read at a time, on a socket of its own, which another thread can end early.
 
 Its tasks:
 

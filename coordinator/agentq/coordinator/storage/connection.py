@@ -1,4 +1,4 @@
-"""The only door to the server: commands, scripts and blocking reads, with retries that have an end.
+"""The only connection to the server: commands, scripts and blocking reads, with bounded retries.
 
 Its tasks:
 

@@ -1,4 +1,4 @@
-"""The server that agentq brings along: one Valkey per folder, started on first use and found again by everyone.
+"""The embedded server: one Valkey per folder, started on first use and shared by all processes of the user.
 
 1. There is one per folder, ever: two would ruin the append-only file. Whoever starts it takes `lock` and hands the
    locked descriptor to the server, so that the kernel keeps the lock exactly as long as its starter before the spawn,

@@ -1,4 +1,4 @@
-"""What a script needs of the files that scripts share: only that is sent, and most is made only when it is needed.
+"""Links a script with the functions that it needs from the shared files, so that no more is sent.
 
 Lua makes every function anew in each call of a script, and one that uses a local name of its surroundings is made the
 slower the more such names there are; for a call about one run this was most of its time. So shared functions are no

@@ -1,4 +1,4 @@
-"""Script calls under way on one link: the next one is written while the server works on the one before.
+"""Pipelines script calls on one socket: the next is written while the server executes the one before.
 
 A call whose reply did not come, or that the server could not take just then, is made again by itself. Nothing new is
 sent before that, so that the calls still take effect in the order in which they were made.

@@ -1,4 +1,4 @@
-"""One call of a script: what is sent for it, and how a server that does not know the script gets it."""
+"""One call of a script: what is sent, and how a server gets a script that it does not know."""
 
 from __future__ import annotations
 

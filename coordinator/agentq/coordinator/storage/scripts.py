@@ -1,4 +1,4 @@
-"""The Lua scripts: found as files, completed from the Python tables, checked against what Python says it sends.
+"""The Lua scripts: found as files, completed from Python tables, checked against the arguments that Python sends.
 
 A script file begins with a header that names its arguments, replies, verbs and flags, and goes on with the body. What
 the server gets is the flags, the namespace's base and key builders, the limits, the arrows of those verbs, what the

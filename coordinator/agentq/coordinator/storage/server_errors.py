@@ -1,4 +1,4 @@
-"""What a server's refusals mean: which of them pass by themselves, and which error each one becomes."""
+"""Maps errors of the server to exceptions, and tells which of them are transient."""
 
 from __future__ import annotations
 

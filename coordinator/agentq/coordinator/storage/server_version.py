@@ -1,4 +1,4 @@
-"""Which server answers, by what its INFO says, and whether it is new enough for our scripts."""
+"""Reads the server's name and version from INFO, and checks that it is supported."""
 
 from __future__ import annotations
 

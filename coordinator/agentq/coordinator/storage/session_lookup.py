@@ -1,4 +1,4 @@
-"""Sessions by name: the partition that one lives in, and the name that was probably meant.
+"""Finds sessions by name: the partition of one, and the most similar existing name.
 
 It stands here, and not with the verbs of sessions, because the submit of a turn needs it too.
 """

@@ -1,4 +1,4 @@
-"""One socket to one server: how it is opened, and how a command goes out and its reply comes back.
+"""One socket to one server: connecting, sending a command, reading its reply.
 
 Here redis-py connects, authenticates and parses. Everything above it (pools, retries, response callbacks, Sentinel and
 Cluster clients) is left aside: its retries are not ours to bound, and its callbacks reshape replies. And so are its

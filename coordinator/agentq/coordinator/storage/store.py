@@ -1,4 +1,4 @@
-"""One namespace on one server: how scripts are called in it, and the guard at its door.
+"""One namespace on one server: calls scripts in it, and checks its schema first.
 
 The first call finds out whether the namespace belongs to this version and has as many partitions as expected, and
 refuses before anything is read or changed. A missing marker is written by those who may bootstrap, never by a reader.

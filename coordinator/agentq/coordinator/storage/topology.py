@@ -1,4 +1,4 @@
-"""Who serves a key: the one server, the primary that the sentinels name, or the node of a cluster that has its slot."""
+"""Finds the server of a key: the single server, the primary named by sentinels, or the node of its slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address of the server: what a URL may say.
+"""Parses the URL of the server.
 
     redis://[user:password@]host[:6379][/db]                      one server; rediss:// with TLS
     unix:///path/to/socket[?db=0]                                 one server on this machine

@@ -1,4 +1,4 @@
-"""Telling a webhook: who does it, how far it has come, and what became of each attempt.
+"""Delivers to a webhook: who holds its lease, its positions in the events, and the outcome of each attempt.
 
 Whoever tells has the webhook in hand for a short time and keeps it there by coming back; what somebody says who has
 lost it is refused. So two may deliver the same message in the worst case, under the same id, and none is left out: the

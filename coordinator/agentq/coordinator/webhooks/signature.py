@@ -1,4 +1,4 @@
-"""Signatures of webhooks, as Standard Webhooks has them: over the message's id, the time, and the body as it was sent.
+"""Signatures of webhooks by Standard Webhooks: over the message's id, the time, and the body as sent.
 
 A secret is `whsec_` and the base64 of its key. A header may list several signatures, one for each secret in use, so
 that a secret can be replaced without a moment in which nothing fits.

@@ -1,4 +1,4 @@
-"""Webhooks: addresses that are told of events. What anyone may say of them is here; who tells them is in `delivery.py`.
+"""The records and verbs of webhooks; `delivery.py` delivers to them.
 
 A webhook keeps, for each partition, the place up to which it has been told. It is told one message after the other, in
 the order of the events, and again until the receiver has said yes: at least once, with the same id each time. All
@@ -97,7 +97,7 @@ class Webhooks:
     ) -> tuple[WebhookRecord, str]:
         """Make a webhook, which is told of what happens from now on; its secret is told here and nowhere else."""
         operation = operation or self.store.nonce()
-        name = f"hook-{new_nonce()}" if name is None else check_webhook_name(name)
+        name = make_webhook_name() if name is None else check_webhook_name(name)
         check_webhook_url(url)
         secret = secret or make_secret()
         decode_secret(secret)
@@ -210,6 +210,11 @@ class Webhooks:
 
     def _unknown(self, name: str) -> NotFound:
         return NotFound(f"There is no webhook {name[:80]}; `agentq webhook ls` shows those that there are.")
+
+
+def make_webhook_name() -> str:
+    """A name for a webhook that was given none."""
+    return f"hook-{new_nonce()}"
 
 
 def format_body(kind: str, at_ms: int, facts: dict[str, Any]) -> str:

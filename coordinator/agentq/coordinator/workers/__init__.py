@@ -1,1 +1,1 @@
-"""What a worker says to the store: its lease, its claims, its orders."""
+"""The worker's side of the store: its lease, its claims, its orders."""

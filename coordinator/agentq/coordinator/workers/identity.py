@@ -1,4 +1,4 @@
-"""Who a worker is, and which lanes it serves."""
+"""The identity of a worker, and the lanes that it serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's place in a namespace: registered, alive, and holding runs.
+"""The lease of a worker: registration, heartbeats, and claims of runs.
 
 1. Register, and learn which runs are still held: all, or none if the worker was declared lost.
 2. Send heartbeats with everything that is held; carry out the orders in the answer, kill what is fenced_claims.

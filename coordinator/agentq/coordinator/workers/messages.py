@@ -1,4 +1,4 @@
-"""What a worker and the server tell each other through its lease."""
+"""The messages between a worker and the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether there is a worker for a run at all: who may take it, and if nobody may, what is missing and what to do."""
+"""Finds the workers that can take a run, and explains what is missing if there is none."""
 
 from __future__ import annotations
 

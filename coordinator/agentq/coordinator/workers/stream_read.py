@@ -1,4 +1,4 @@
-"""What a worker's lanes and inbox deliver to it: the read that it blocks in, and what was delivered and is not over."""
+"""Blocking reads of a worker's lanes and inbox, and the entries that were delivered."""
 
 from __future__ import annotations
 

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from agentq.coordinator.runs.logs import RunLogEntry
     from agentq.coordinator.runs.queries import RunFilter, RunListPage
     from agentq.coordinator.runs.wait import SignalMessage
-    from agentq.sdk.administration import Administration
     from agentq.sdk.backend.plans import PlanVerbs
+    from agentq.sdk.backend.queues import LimitVerbs, QueueVerbs
     from agentq.sdk.backend.runs import CallSubmitter, Explanation
+    from agentq.sdk.backend.schedules import ScheduleVerbs
     from agentq.sdk.backend.sessions import SessionVerbs
+    from agentq.sdk.backend.tokens import TokenVerbs
+    from agentq.sdk.backend.webhooks import WebhookVerbs
+    from agentq.sdk.backend.workers import WorkerVerbs
     from agentq.sdk.wait.event_streams import PositionedEvent
     from agentq.sdk.wait.run_ends import RunWaiters
     from agentq.sdk.wait.stream import Stream
@@ -45,8 +49,22 @@ class Backend(Protocol):
     def plans(self) -> PlanVerbs: ...
 
     @property
-    def administration(self) -> Administration:
-        """What is set and looked up beside runs."""
+    def queues(self) -> QueueVerbs: ...
+
+    @property
+    def limits(self) -> LimitVerbs: ...
+
+    @property
+    def schedules(self) -> ScheduleVerbs: ...
+
+    @property
+    def tokens(self) -> TokenVerbs: ...
+
+    @property
+    def webhooks(self) -> WebhookVerbs: ...
+
+    @property
+    def workers(self) -> WorkerVerbs: ...
 
     # ---- submitting
 

@@ -24,12 +24,16 @@ from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import SubmitReceipt
 from agentq.coordinator.runs.wait import SignalMessage
 from agentq.sdk.backend.runs import Explanation
-from agentq.sdk.http_backend.administration import HttpAdministration
 from agentq.sdk.http_backend.errors import problem_error
 from agentq.sdk.http_backend.event_stream import END_EVENT, GAP_EVENT, OPENING_EVENT, ResumableStream
 from agentq.sdk.http_backend.http_client import HttpClient
+from agentq.sdk.http_backend.queues import HttpLimits, HttpQueues
 from agentq.sdk.http_backend.run_watcher import RUNS_PER_REQUEST, HttpRunWatcher
+from agentq.sdk.http_backend.schedules import HttpSchedules
 from agentq.sdk.http_backend.sessions import HttpSessions
+from agentq.sdk.http_backend.tokens import HttpTokens
+from agentq.sdk.http_backend.webhooks import HttpWebhooks
+from agentq.sdk.http_backend.workers import HttpWorkers
 from agentq.sdk.wait.event_streams import PositionedEvent
 from agentq.sdk.wait.run_ends import RunWaiters
 from agentq.sdk.wait.stream import Stream
@@ -50,7 +54,12 @@ class HttpBackend:
         self._runs = HttpRunWatcher(self._wire)
         self.endings = RunWaiters(self._runs)
         self.sessions = HttpSessions(self._wire)
-        self.administration = HttpAdministration(self._wire)
+        self.queues = HttpQueues(self._wire)
+        self.limits = HttpLimits(self._wire)
+        self.schedules = HttpSchedules(self._wire)
+        self.tokens = HttpTokens(self._wire)
+        self.webhooks = HttpWebhooks(self._wire)
+        self.workers = HttpWorkers(self._wire)
 
     @cached_property
     def plans(self) -> HttpPlans:

@@ -93,6 +93,14 @@ class HttpClient:
         sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         return self.say("POST", path, sent, key=key, query=query, trace=trace)
 
+    def put(self, path: str, body: object, *, key: str | None = None, only_new: bool = False) -> Any:
+        """Put JSON at a path; `only_new` refuses to replace what is there."""
+        return self.say("PUT", path, json.dumps(body).encode(), key=key, only_new=only_new)
+
+    def delete(self, path: str, query: QueryParameters | None = None) -> Any:
+        """Remove what is at a path; returns what is told of that, if anything."""
+        return self.say("DELETE", path, query=query)
+
     def say(
         self,
         method: str,
@@ -102,10 +110,11 @@ class HttpClient:
         key: str | None = None,
         query: QueryParameters | None = None,
         trace: str | None = None,
+        only_new: bool = False,
     ) -> Any:
         """One request, as often as it takes."""
         target = self._target(path, query)
-        beside = {"Idempotency-Key": key, "traceparent": trace}
+        beside = {"Idempotency-Key": key, "traceparent": trace, "If-None-Match": "*" if only_new else None}
         headers = {**self._headers, **{name: value for name, value in beside.items() if value}}
         if body:
             headers["Content-Type"] = "application/json"

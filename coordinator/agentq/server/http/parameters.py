@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from hashlib import sha256
+from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from pydantic import BeforeValidator
 
@@ -13,6 +15,11 @@ from agentq.coordinator.errors import Invalid
 from agentq.server.service import get_service
 
 SHOWN_NAME_LENGTH = 40
+OPERATION_LENGTH = 32
+IdempotencyKeyHeader = Annotated[
+    str | None,
+    Header(alias="idempotency-key", max_length=255, description="Sent again with the same key, it is done once."),
+]
 
 
 async def _check_parameters(request: Request) -> None:
@@ -31,6 +38,13 @@ ONLY_KNOWN_PARAMETERS = Depends(_check_parameters)
 def order_auth_first(route: APIRoute | APIWebSocketRoute) -> None:
     """Make authentication the first dependency of a route, before its parameters are checked."""
     route.dependant.dependencies.sort(key=lambda each: each.call is _check_parameters)
+
+
+def derive_operation(token: str | None, key: str | None, body: bytes = b"") -> str | None:
+    """The id of an operation by which the store knows a request that is sent again: of this token, key and body."""
+    if key is None:
+        return None
+    return sha256(f"{token or ''} {key} ".encode() + body).hexdigest()[:OPERATION_LENGTH]
 
 
 def _split_commas(given: object) -> object:

@@ -15,13 +15,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Fenced
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
-from agentq.coordinator.public_json.workers import group_workers, worker_state
 from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.queues.queues import Queues
 from agentq.coordinator.queues.stats import QueueStats
-from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.workers.registry import Workers
 
 DISPATCH_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 DURATION_BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 10_800, 43_200)
@@ -158,12 +157,11 @@ class StoreCollector:
         workers, slots = _make_family("agentq_workers"), _make_family("agentq_slots")
         states: dict[str, int] = {"ready": 0, "draining": 0, "silent": 0}
         there = taken = 0
-        for records in group_workers(RunQueries(self.store).workers()).values():
-            state = worker_state(records)
-            states[state] = states.get(state, 0) + 1
-            if state != "silent":
-                there += records[0].identity.slots
-                taken += sum(len(record.runs) for record in records)
+        for worker in Workers(self.store, 0).all():
+            states[worker.state] = states.get(worker.state, 0) + 1
+            if worker.state != "silent":
+                there += worker.slots
+                taken += len(worker.runs)
         for state, number in states.items():
             workers.add_metric([state], number)
         slots.add_metric(["taken"], taken)

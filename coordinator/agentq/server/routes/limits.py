@@ -26,10 +26,7 @@ ADMIN = require_scope("admin")
 
 
 async def _find_limit(service: ServerService, key: str) -> LimitRecord:
-    (found,) = await service.call_in_thread(service.limits.named, [key])
-    if found.max is None and found.rate is None and found.shut_until_ms is None:
-        raise NotFound(f"There is no limit {key}; /limits lists them.")
-    return found
+    return await service.call_in_thread(service.limits.get, key)
 
 
 @router.get("", summary="List limits", dependencies=[READ])
@@ -54,7 +51,7 @@ async def open_limit(request: Request, key: LimitKeyPath) -> Response:
     """Runs that wait for it are admitted, as far as there is room."""
     service = get_service(request)
     if (await _find_limit(service, key)).shut_until_ms is None:
-        raise NotFound(f"The gate of {key} is open.")
+        raise NotFound(f"The limit {key} is not shut.")
     await service.call_in_thread(service.limits.open, key)
     (found,) = await service.call_in_thread(service.limits.named, [key])
     return responses.json_response(limit_json(found))
@@ -62,8 +59,12 @@ async def open_limit(request: Request, key: LimitKeyPath) -> Response:
 
 @router.get("/{key:path}", summary="Get a limit", dependencies=[READ])
 async def get_limit(request: Request, key: LimitKeyPath) -> Response:
-    """The size of the limit, how much of it is held, and how many runs wait for it."""
-    return responses.etag_response(request, limit_json(await _find_limit(get_service(request), key)))
+    """The size of the limit, how much of it is held and by which runs, and how many wait for it."""
+    service = get_service(request)
+    found = limit_json(await _find_limit(service, key))
+    return responses.etag_response(
+        request, found | {"holders": await service.call_in_thread(service.limits.holders, key)}
+    )
 
 
 @router.put("/{key:path}", summary="Set a limit", dependencies=[ADMIN])

@@ -12,7 +12,6 @@ from agentq.coordinator.bounds import NAME_LENGTH, QUEUES_PER_PAGE
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.model.lifecycle import QUEUED_STATES
 from agentq.coordinator.public_json.queues import queue_json
-from agentq.coordinator.queues.queues import PURGE_REASON
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import responses
 from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
@@ -91,7 +90,7 @@ async def purge_queue(
     states = (body or requests.PurgeQueueRequest()).states
     if not set(states) <= set(QUEUED_STATES):
         raise Invalid(f"states: only runs that are {', '.join(QUEUED_STATES)} wait in a queue.")
-    done = await _control_queue(request, caller, name, get_service(request).queues.purge, PURGE_REASON, states)
+    done = await _control_queue(request, caller, name, get_service(request).queues.purge, states)
     return responses.json_response({"queue": name, "cancelled": done})
 
 

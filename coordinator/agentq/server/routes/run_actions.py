@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator.model.lifecycle import State
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import responses
-from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS, IdempotencyKeyHeader
 from agentq.server.routes.runs import RunIdPath, check_run_queue, get_visible_run
 from agentq.server.schema import requests
 from agentq.server.service import get_service
@@ -19,10 +19,6 @@ from agentq.server.service import get_service
 router = APIRouter(prefix="/runs/{run_id}", tags=["runs"], dependencies=[ONLY_KNOWN_PARAMETERS])
 
 SubmitPrincipal = Annotated[Principal, require_scope("submit", by_queue=True)]
-IdempotencyKeyHeader = Annotated[
-    str | None,
-    Header(alias="idempotency-key", max_length=255, description="Sent again with the same key, it is done once."),
-]
 
 
 async def _act_on_run(

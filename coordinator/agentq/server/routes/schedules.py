@@ -10,12 +10,13 @@ from starlette.responses import Response
 
 from agentq.coordinator.bounds import HISTORY_KEPT
 from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.public_json.schedules import schedule_history_json
 from agentq.coordinator.schedules.verbs import ScheduleRecord, make_schedule_rule
 from agentq.server import submission
-from agentq.server.auth.access_control import require_scope
+from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import responses
-from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS, IdempotencyKeyHeader, derive_operation
 from agentq.server.schema import requests
 from agentq.server.service import get_service
 
@@ -24,6 +25,7 @@ router = APIRouter(prefix="/schedules", tags=["schedules"], dependencies=[ONLY_K
 ScheduleNamePath = Annotated[str, Path(description="The name of a schedule.")]
 READ = require_scope("read")
 SUBMIT = require_scope("submit")
+SubmitPrincipal = Annotated[Principal, SUBMIT]
 UPCOMING_TICKS = 5
 RULE_FIELDS = ("cron", "tz", "every_ms", "start_ms", "at_ms", "until_ms", "jitter_ms", "missed", "catch_up_ms")
 
@@ -49,11 +51,13 @@ async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
     return responses.etag_response(request, await service.call_in_thread(read))
 
 
-@router.put("/{name}", summary="Create or replace a schedule", dependencies=[SUBMIT])
+@router.put("/{name}", summary="Create or replace a schedule")
 async def put_schedule(
     request: Request,
     name: ScheduleNamePath,
     body: requests.PutScheduleRequest,
+    caller: SubmitPrincipal,
+    key: IdempotencyKeyHeader = None,
     if_none_match: Annotated[str | None, Header(description="With `*`, one that is there is not replaced.")] = None,
 ) -> Response:
     """A schedule that is replaced keeps its history and its pause."""
@@ -61,10 +65,11 @@ async def put_schedule(
     (spec,) = submission.parse_submit_body(run, body.run, one=True).specs
     rule = make_schedule_rule(**{field: getattr(body, field) for field in RULE_FIELDS})
     replace = (if_none_match or "").strip() != "*"
-    schedule = await service.call_in_thread(
-        service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace
+    operation = derive_operation(caller.token, key, f"{name} {replace} {body.model_dump_json()}".encode())
+    made = await service.call_in_thread(
+        service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace, operation=operation
     )
-    return responses.json_response(responses.build_schedule_view(schedule))
+    return responses.json_response(responses.build_schedule_view(made))
 
 
 @router.delete("/{name}", status_code=204, summary="Remove a schedule", dependencies=[SUBMIT])
@@ -96,14 +101,25 @@ async def resume_schedule(request: Request, name: ScheduleNamePath) -> Response:
     )
 
 
-@router.post("/{name}/run", status_code=201, summary="Run a schedule now", dependencies=[SUBMIT])
-async def trigger_schedule(request: Request, name: ScheduleNamePath) -> Response:
+@router.post("/{name}/run", status_code=201, summary="Run a schedule now")
+async def trigger_schedule(
+    request: Request, name: ScheduleNamePath, caller: SubmitPrincipal, key: IdempotencyKeyHeader = None
+) -> Response:
     """Regardless of its next tick, its policy and its pause."""
     service = get_service(request)
     await service.call_in_thread(service.schedules.get, name)
-    receipt = await service.call_in_thread(service.schedules.run, name)
-    receipt_view = {"id": receipt.id, "created": receipt.created}
-    return responses.json_response(receipt_view, 201 if receipt.created else 200, {"location": f"/runs/{receipt.id}"})
+
+    async def trigger(first: dict[str, Any]) -> submission.SubmitResponse:
+        receipt = await service.call_in_thread(service.schedules.run, name, run_id=first["id"])
+        told = {"id": receipt.id, "created": receipt.created}
+        return submission.SubmitResponse(201 if receipt.created else 200, told)
+
+    made = {"id": new_run_id(service.schedules.partition(name), service.store.time_ms())}
+    if key is None:
+        answer = await trigger(made)
+    else:
+        answer = await submission.execute_once(service, caller, key, f"trigger {name}", made, trigger)
+    return responses.json_response(answer.body, answer.status, {"location": f"/runs/{answer.body['id']}"})
 
 
 @router.get("/{name}/history", summary="List the results of its ticks, newest first", dependencies=[READ])

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator.public_json.tokens import token_json
-from agentq.coordinator.security.token_revocation import revoke_token_tree
+from agentq.coordinator.security.token_revocation import RevocableTokens
 from agentq.coordinator.security.tokens import Tokens
 from agentq.server.auth.access_control import require_scope
 from agentq.server.http import responses
@@ -48,7 +48,7 @@ async def create_token(request: Request, body: requests.CreateTokenRequest) -> R
 
 
 @router.delete(
-    "/{token}",
+    "/{token:path}",
     status_code=204,
     summary="Revoke a token",
     dependencies=[ADMIN],
@@ -65,6 +65,8 @@ async def revoke_token(
     ended."""
     service = get_service(request)
     if with_what_it_made:
-        return responses.json_response(asdict(await service.call_in_thread(revoke_token_tree, service.store, token)))
+        return responses.json_response(
+            asdict(await service.call_in_thread(RevocableTokens(service.store).revoke_tree, token))
+        )
     await service.call_in_thread(Tokens(service.store).revoke, token)
     return Response(status_code=204)

@@ -13,7 +13,7 @@ from agentq.coordinator.bounds import DELIVERIES_KEPT, INPUT_ERRORS, SECRET_OVER
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.webhooks.verbs import WebhookDelivery, WebhookRecord, Webhooks, check_webhook_url
 from agentq.server.auth.access_control import Principal, require_scope
-from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS, IdempotencyKeyHeader, derive_operation
 from agentq.server.schema import requests
 from agentq.server.service import ServerService, get_service
 
@@ -93,13 +93,16 @@ class SentMessageView(BaseModel):
 
 
 @router.post("", status_code=201, summary="Create a webhook")
-async def create_webhook(request: Request, _: AdminPrincipal, new: CreateWebhookRequest) -> CreatedWebhookView:
+async def create_webhook(
+    request: Request, caller: AdminPrincipal, new: CreateWebhookRequest, key: IdempotencyKeyHeader = None
+) -> CreatedWebhookView:
     """Send events from now on to an address, signed as Standard Webhooks specifies."""
     service = get_service(request)
     check_webhook_url(new.url)
     interest = EventFilter.asked(new.filter)
     await service.webhook_http.check_url(new.url)
-    add = partial(_open_webhooks(service).add, new.name, new.url, interest, secret=new.secret)
+    operation = derive_operation(caller.token, key, new.model_dump_json().encode())
+    add = partial(_open_webhooks(service).add, new.name, new.url, interest, secret=new.secret, operation=operation)
     webhook, secret = await service.call_in_thread(add)
     service.webhook_dispatcher.wake()
     return CreatedWebhookView(webhook=webhook, secret=secret)
@@ -177,19 +180,29 @@ async def list_deliveries(
 
 @router.post("/{name}/deliveries/{message}/redeliver", status_code=202, summary="Deliver a message again")
 async def redeliver_message(
-    request: Request, _: AdminPrincipal, name: WebhookNamePath, message: Annotated[str, Path(max_length=200)]
+    request: Request,
+    caller: AdminPrincipal,
+    name: WebhookNamePath,
+    message: Annotated[str, Path(max_length=200)],
+    key: IdempotencyKeyHeader = None,
 ) -> SentMessageView:
     """The same message again, under the same id."""
     service = get_service(request)
-    await service.call_in_thread(_open_webhooks(service).redeliver, name, message)
+    operation = derive_operation(caller.token, key, f"{name} {message}".encode())
+    await service.call_in_thread(_open_webhooks(service).redeliver, name, message, operation=operation)
     return SentMessageView(message=message)
 
 
 @router.post("/{name}/test", status_code=202, summary="Deliver a test message")
-async def send_test_message(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> SentMessageView:
+async def send_test_message(
+    request: Request, caller: AdminPrincipal, name: WebhookNamePath, key: IdempotencyKeyHeader = None
+) -> SentMessageView:
     """A message without an event."""
     service = get_service(request)
-    return SentMessageView(message=await service.call_in_thread(_open_webhooks(service).test, name))
+    operation = derive_operation(caller.token, key, name.encode())
+    return SentMessageView(
+        message=await service.call_in_thread(_open_webhooks(service).test, name, operation=operation)
+    )
 
 
 def _open_webhooks(service: ServerService) -> Webhooks:

@@ -59,7 +59,7 @@ RESPONSE_MODELS: dict[tuple[str, str], Any] = {
     ("POST", f"{QUEUE_PATH}/move"): operations.MoveRunsResult,
     ("POST", f"{QUEUE_PATH}/weigh"): operations.FairWeightResult,
     ("GET", "/limits"): operations.LimitViewList,
-    ("GET", LIMIT_PATH): operations.LimitView,
+    ("GET", LIMIT_PATH): operations.LimitDetailView,
     ("PUT", LIMIT_PATH): operations.LimitView,
     **{("POST", f"{LIMIT_PATH}/{verb}"): operations.LimitView for verb in ("shut", "open")},
     ("GET", "/workers"): operations.WorkerViewList,
@@ -67,7 +67,7 @@ RESPONSE_MODELS: dict[tuple[str, str], Any] = {
     **{("POST", f"{WORKER_PATH}/{verb}"): operations.DrainWorkerResult for verb in ("drain", "stop")},
     ("GET", "/tokens"): operations.TokenViewList,
     ("POST", "/tokens"): operations.CreatedTokenView,
-    ("DELETE", "/tokens/{token}"): operations.RevocationView,
+    ("DELETE", "/tokens/{token:path}"): operations.RevocationView,
     ("GET", "/health"): operations.HealthView,
     ("GET", "/ready"): operations.ReadinessView,
 }

@@ -12,8 +12,9 @@ from agentq.server.schema.view_model import QueueField, ResponseModel, RunIdFiel
 
 
 class QueuePauseView(ResponseModel):
-    """The time and reason of a pause."""
+    """The time and reason of a pause, and the queue that it is of: `*` is all."""
 
+    queue: QueueField
     at: TimeField
     why: str
 
@@ -59,6 +60,12 @@ class LimitView(ResponseModel):
     waiting: int
 
 
+class LimitDetailView(LimitView):
+    """A limit, with some of the runs that have room under it."""
+
+    holders: list[RunIdField]
+
+
 class LimitViewList(ResponseModel):
     """All limits."""
 
@@ -84,6 +91,10 @@ class WorkerView(ResponseModel):
     ended_at: TimeField | None
     """When it left or was declared lost."""
     ended_why: str | None
+    silent_ms: int | None
+    """How long it has not been heard, when heartbeats are missing."""
+    lost_in_ms: int | None
+    """Of one that is silent: after how long it is declared lost."""
 
 
 class WorkerViewList(ResponseModel):

@@ -117,6 +117,8 @@ class ScheduleView(ResponseModel):
     cron: Annotated[str | None, Field(examples=["30 2 * * *"])]
     tz: Annotated[str | None, Field(examples=["Europe/Berlin"])]
     every_ms: int | None
+    start_at: TimeField | None
+    """From when the interval counts."""
     at: TimeField | None
     until: TimeField | None
     jitter_ms: int | None

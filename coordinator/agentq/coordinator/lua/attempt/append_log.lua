@@ -1,4 +1,4 @@
---[[ attempt/append_log: append what an attempt wrote to the log of its run.
+--[[ attempt/append_log: append output of an attempt to the log of its run.
 KEYS   base
 ARGV   now_ms id fence number
 ROWS   stream text

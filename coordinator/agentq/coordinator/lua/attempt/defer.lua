@@ -1,4 +1,4 @@
---[[ attempt/defer: an attempt met a usage limit or an outage; the run goes on at a stated time and spends no attempt.
+--[[ attempt/defer: defer a run after a usage limit or an outage: it is scheduled for a time and spends no retry.
 KEYS   base
 ARGV   now_ms id fence due_at_ms delay_ms outcome account_limit random
 REPLY  ok STATE, not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ attempt/fail: an attempt did not do its work; its class decides what it is paid from and whether it is tried again.
+--[[ attempt/fail: report that an attempt failed; its class selects the retry budget that pays for another try.
 KEYS   base
 ARGV   now_ms id fence class outcome random delay_ms
 REPLY  ok STATE, not_found, fenced, wrong_state STATE

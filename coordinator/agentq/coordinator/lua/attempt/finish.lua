@@ -1,4 +1,4 @@
---[[ attempt/finish: the work of these attempts is in.
+--[[ attempt/finish: report that these attempts completed.
 KEYS   base
 ARGV   now_ms
 ROWS   id fence outcome

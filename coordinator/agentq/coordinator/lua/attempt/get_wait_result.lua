@@ -1,4 +1,4 @@
---[[ attempt/get_wait_result: what an attempt resumes with: what its run waited for, and the state that the run saved.
+--[[ attempt/get_wait_result: return what an attempt resumes with: what its run waited for, and the state that the run saved.
 KEYS   base
 ARGV   now_ms id fence after
 REPLY  [ok, next, why, saved_state, number of messages, id, name, data, at, by, ..., child, state, outcome, ...], unparked, not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ attempt/park: a held run gives its slot back and waits to be woken: by a time, by signals, by its children, or by hand.
+--[[ attempt/park: park a held run: it gives its slot back and waits for a time, for signals, for its children, or for a wake.
 KEYS   base
 ARGV   now_ms id fence alarm_at_ms alarm_ms reason signals children saved_state
 REPLY  ok STATE, not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ attempt/release: a worker hands a run back, its processes ended; it spends no attempt.
+--[[ attempt/release: release a run whose processes have ended; it spends no attempt.
 KEYS   base
 ARGV   now_ms id fence reason
 REPLY  ok STATE, not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ attempt/report_progress: progress of an attempt.
+--[[ attempt/report_progress: report the progress of an attempt.
 KEYS   base
 ARGV   now_ms id fence number progress
 REPLY  ok, not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ attempt/start: the worker works at these attempts now: it prepares, executes or merges them.
+--[[ attempt/start: report that the worker starts these attempts: it prepares, executes or merges them.
 KEYS   base
 ARGV   now_ms
 ROWS   id fence

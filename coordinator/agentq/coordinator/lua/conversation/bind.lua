@@ -1,4 +1,4 @@
---[[ conversation/bind: which conversation an attempt of an agent is in, noted on its run, and on its session.
+--[[ conversation/bind: record the conversation of an attempt of an agent on its run, and on its session.
 KEYS   base
 ARGV   now_ms id fence agent_session host account model movable
 REPLY  ok, not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ conversation/get: what an attempt of an agent begins from.
+--[[ conversation/get: return the conversation that an attempt of an agent starts from.
 KEYS   base
 ARGV   now_ms id fence
 REPLY  [ok, agent_session, host, account, model, cwd, carried, fork, totals, budgets, spent, spent by the session or '', begun], not_found, fenced, wrong_state STATE

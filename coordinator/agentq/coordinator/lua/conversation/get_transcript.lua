@@ -1,4 +1,4 @@
---[[ conversation/get_transcript: the transcript of the conversation that an attempt goes on with.
+--[[ conversation/get_transcript: return the transcript of the conversation that an attempt continues.
 KEYS   base
 ARGV   now_ms id fence
 REPLY  [ok, transcript or ''], not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ conversation/record_spending: what an attempt of an agent has spent so far, added to what its run, its session and its plan have.
+--[[ conversation/record_spending: add the spending of an attempt of an agent to that of its run, its session and its plan.
 KEYS   base
 ARGV   now_ms id fence cost input cached output turns totals
 REPLY  [ok, spent by the run, spent by the session or ''], not_found, fenced, wrong_state STATE

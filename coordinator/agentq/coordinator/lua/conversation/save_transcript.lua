@@ -1,4 +1,4 @@
---[[ conversation/save_transcript: the transcript of a conversation, for attempts on other hosts to go on with.
+--[[ conversation/save_transcript: save the transcript of a conversation, so that attempts on other hosts can continue it.
 KEYS   base
 ARGV   now_ms id fence transcript
 REPLY  ok, not_found, fenced, wrong_state STATE, no_conversation

@@ -1,4 +1,4 @@
---[[ dialect/append_event: append what a foreign executor tells of a session.
+--[[ dialect/append_event: append an event of a foreign executor to a session.
 KEYS   base
 ARGV   now_ms session run operation event keep_ms
 REPLY  ok ENTRY

@@ -1,4 +1,4 @@
---[[ dialect/get_runners: what foreign runners said of themselves, and what they hold as workers.
+--[[ dialect/get_runners: return the fields of foreign runners, and the runs that they hold as workers.
 KEYS   base
 ARGV   now_ms
 ROWS   runner

@@ -1,4 +1,4 @@
---[[ dialect/put_blueprints: keep blueprints and what belongs to them, or take them away.
+--[[ dialect/put_blueprints: write or remove blueprints and related records.
 KEYS   base
 ARGV   now_ms wipe expected
 ROWS   name value

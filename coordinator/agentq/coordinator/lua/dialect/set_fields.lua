@@ -1,4 +1,4 @@
---[[ dialect/set_fields: keep what foreign runners and clients say of runners or sessions, for a while.
+--[[ dialect/set_fields: set fields of foreign runners or sessions, with a TTL.
 KEYS   base
 ARGV   now_ms kind keep_ms
 ROWS   id name value

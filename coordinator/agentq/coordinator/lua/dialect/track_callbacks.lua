@@ -1,4 +1,4 @@
---[[ dialect/track_callbacks: note runs whose end somebody is to be told of, or that it was done.
+--[[ dialect/track_callbacks: add runs to those with a pending completion callback, or remove them.
 KEYS   base
 ARGV   now_ms what
 ROWS   id

@@ -1,4 +1,4 @@
---[[ duty/lock: ask to be the keeper of the duties, to stay it, or to give that up.
+--[[ duty/lock: acquire, renew or give up the lock of the duties.
 KEYS   base
 ARGV   now_ms owner ttl_ms gap_ms
 REPLY  [1 if the duties are the caller's to do, or 0]

@@ -1,4 +1,4 @@
---[[ duty/notify_dependents: tell more dependents of ended runs how these ended, and cancel children, where one script had too many.
+--[[ duty/notify_dependents: notify more dependents of ended runs, and cancel more children, where one script had too many.
 KEYS   base
 ARGV   now_ms
 REPLY  number of ended runs with dependents or children left

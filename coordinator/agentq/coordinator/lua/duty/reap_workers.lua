@@ -1,4 +1,4 @@
---[[ duty/reap_workers: find workers whose lease is gone, and requeue the runs of those that do not come back.
+--[[ duty/reap_workers: find workers whose lease has expired, and requeue the runs of those that do not return.
 KEYS   base
 ARGV   now_ms server gap_ms lease_ms grace_ms random
 REPLY  [marked, doubtful, runs, left, next_at_ms or 0, worker, ...]

@@ -1,4 +1,4 @@
---[[ duty/run_timers: do what time imposes on runs: promote, expire, end unconfirmed stops, forget.
+--[[ duty/run_timers: fire due timers of runs: promote, expire, end unconfirmed stops, delete.
 KEYS   base
 ARGV   now_ms
 REPLY  [runs done, when the next is due or 0]

@@ -1,4 +1,4 @@
---[[ limit/block_until: let nobody in under a key until a time; or, with a time that has passed, open it again.
+--[[ limit/block_until: block all claims under a limit until a time; a time in the past unblocks it.
 KEYS   base
 ARGV   now_ms limit until_ms why
 REPLY  ok

@@ -1,4 +1,4 @@
---[[ limit/list: what is limited, how much of it is taken, and who waits.
+--[[ limit/list: list limits with their fields, holders and waiters.
 KEYS   base
 ARGV   now_ms
 ROWS   limit

@@ -1,4 +1,4 @@
---[[ limit/set: say how much there is of a key, from now on; or, with nothing given, that it is not limited any more.
+--[[ limit/set: set the capacity of a limit; without values, remove it.
 KEYS   base
 ARGV   now_ms limit max units per_ms burst when_full
 REPLY  ok, not_found

@@ -1,4 +1,4 @@
---[[ merge/enter_queue: an attempt stands in the line of those who move a branch, and learns whose turn it is.
+--[[ merge/enter_queue: enter the merge queue of a branch, and return who stands before the attempt.
 KEYS   base
 ARGV   now_ms id fence line commit ref
 REPLY  [ok, how many stand before it, holder, run, commit, ref, ...], not_found, fenced, stopping, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ merge/get_step: what has been noted of a run's workspace, for the attempt that holds it.
+--[[ merge/get_step: return the recorded merge progress of a run to the attempt that holds it.
 KEYS   base
 ARGV   now_ms id fence
 REPLY  [ok, merge_progress or ''], not_found, fenced, wrong_state STATE

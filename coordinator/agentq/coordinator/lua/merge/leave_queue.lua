@@ -1,4 +1,4 @@
---[[ merge/leave_queue: an attempt leaves the line of those who move a branch; the next one is told.
+--[[ merge/leave_queue: leave the merge queue of a branch; the next attempt is notified.
 KEYS   base
 ARGV   now_ms id fence line
 REPLY  ok, not_found, fenced, wrong_state STATE

@@ -1,4 +1,4 @@
---[[ merge/pin_base: the commit that a base stands for in a plan: the first one that an attempt names holds for all tasks.
+--[[ merge/pin_base: pin the commit that a base stands for in a plan: the first commit named holds for all tasks.
 KEYS   base
 ARGV   now_ms id fence place base_commit
 REPLY  [ok, commit or ''], not_found, fenced, wrong_state STATE

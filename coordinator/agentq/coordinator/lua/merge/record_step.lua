@@ -1,4 +1,4 @@
---[[ merge/record_step: how far an attempt has come with its workspace, noted before it does what cannot be taken back.
+--[[ merge/record_step: record the merge progress of an attempt, before it does what cannot be undone.
 KEYS   base
 ARGV   now_ms id fence merge_progress
 REPLY  ok, not_found, fenced, wrong_state STATE

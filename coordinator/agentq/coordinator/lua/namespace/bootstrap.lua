@@ -1,4 +1,4 @@
---[[ namespace/bootstrap: write the schema marker and the number of partitions, unless they stand already.
+--[[ namespace/bootstrap: write the schema marker and the number of partitions, unless they exist.
 KEYS   base
 ARGV   now_ms schema partitions
 REPLY  [schema, partitions] as they stand now, evicts_keys POLICY

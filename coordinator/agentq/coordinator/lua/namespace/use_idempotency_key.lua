@@ -1,4 +1,4 @@
---[[ namespace/use_idempotency_key: the answer that a key of a client's own stands for: noted the first time, found from then on.
+--[[ namespace/use_idempotency_key: return the stored answer of an idempotency key, or store it the first time.
 KEYS   base
 ARGV   now_ms digest body answer ttl_ms
 REPLY  [body, answer]

@@ -1,4 +1,4 @@
---[[ plan/cancel: a plan is to be cancelled: nothing more of it begins, and what lives of it is stopped, a bounded number in one call.
+--[[ plan/cancel: cancel a plan: no more tasks start, live ones are stopped, a bounded number per call.
 KEYS   base
 ARGV   now_ms plan why
 REPLY  ok LEFT, not_found, wrong_state STATE

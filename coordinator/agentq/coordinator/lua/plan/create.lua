@@ -1,4 +1,4 @@
---[[ plan/create: a plan comes into the world, before its tasks; or one takes more of them.
+--[[ plan/create: create a plan, before its tasks; or reopen one for more tasks.
 KEYS   base
 ARGV   now_ms plan name on_failed expected source budget secret
 REPLY  [ok, created_at_ms], name_taken STATE, not_found, closed_plan NAME

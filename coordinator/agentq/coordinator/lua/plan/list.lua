@@ -1,4 +1,4 @@
---[[ plan/list: what there is of plans: of those named, or a page of all, the newest first.
+--[[ plan/list: list plans: those named, or a page of all, newest first.
 KEYS   base
 ARGV   now_ms before count
 ROWS   plan

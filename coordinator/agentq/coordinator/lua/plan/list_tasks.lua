@@ -1,4 +1,4 @@
---[[ plan/list_tasks: a page of a plan's tasks, in the order of the plan.
+--[[ plan/list_tasks: list a page of a plan's tasks, in the order of the plan.
 KEYS   base
 ARGV   now_ms plan after count
 ROWS   state

@@ -1,4 +1,4 @@
---[[ plan/retry: ended tasks of a plan begin again, a bounded number in one call, and with them what was skipped for them.
+--[[ plan/retry: requeue ended tasks of a plan, and the tasks skipped because of them, a bounded number per call.
 KEYS   base
 ARGV   now_ms plan scope operation
 REPLY  ok LEFT, not_found, plan_stopping NAME

@@ -1,4 +1,4 @@
---[[ plan/seal: all tasks of a plan have been submitted; it ends when the last of them has.
+--[[ plan/seal: seal a plan: all tasks have been submitted, so it ends when the last of them ends.
 KEYS   base
 ARGV   now_ms plan
 REPLY  ok, not_found, no_tasks

@@ -1,4 +1,4 @@
---[[ queue/close_intake: let no new runs into a queue until it is resumed; what is there goes on.
+--[[ queue/close_intake: refuse new runs of a queue until it is resumed; existing runs continue.
 KEYS   base
 ARGV   now_ms queue why
 REPLY  ok

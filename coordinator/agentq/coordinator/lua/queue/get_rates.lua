@@ -1,4 +1,4 @@
---[[ queue/get_rates: how many runs came to each queue, and ended there, in the time just past.
+--[[ queue/get_rates: count the runs submitted to each queue, and ended there, within a window.
 KEYS   base
 ARGV   now_ms window_ms most
 REPLY  [time looked at in ms, queue, submitted, ended, ...]

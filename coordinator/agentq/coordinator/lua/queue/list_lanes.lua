@@ -1,4 +1,4 @@
---[[ queue/list_lanes: all lanes, and the revision of them.
+--[[ queue/list_lanes: list all lanes, with their revision.
 KEYS   base
 ARGV   now_ms
 REPLY  [revision, number of lanes open to workers, lane, ...]

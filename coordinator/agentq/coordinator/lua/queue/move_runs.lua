@@ -1,4 +1,4 @@
---[[ queue/move_runs: move runs of a queue that have not been claimed to another, a bounded number in one call, the oldest first.
+--[[ queue/move_runs: move unclaimed runs of a queue to another, oldest first, a bounded number per call.
 KEYS   base
 ARGV   now_ms queue state target
 REPLY  [runs moved, 1 if there may be more]

@@ -1,4 +1,4 @@
---[[ queue/pause: claim nothing from a queue, or from any, until it is resumed; what is held goes on.
+--[[ queue/pause: stop claims from a queue, or from all, until it is resumed; held runs continue.
 KEYS   base
 ARGV   now_ms queue why
 REPLY  ok

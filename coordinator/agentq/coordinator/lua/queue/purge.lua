@@ -1,4 +1,4 @@
---[[ queue/purge: cancel runs of a queue that have not been claimed, a bounded number in one call, the oldest first.
+--[[ queue/purge: cancel unclaimed runs of a queue, oldest first, a bounded number per call.
 KEYS   base
 ARGV   now_ms queue state why
 REPLY  [runs cancelled, 1 if there may be more]

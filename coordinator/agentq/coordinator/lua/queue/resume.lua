@@ -1,4 +1,4 @@
---[[ queue/resume: let a queue go on that was paused, or that took no new runs.
+--[[ queue/resume: resume a queue that was paused or closed to new runs.
 KEYS   base
 ARGV   now_ms queue
 REPLY  ok, not_paused

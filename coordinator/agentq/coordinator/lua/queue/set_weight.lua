@@ -1,4 +1,4 @@
---[[ queue/set_weight: give a key more or fewer turns in a queue than the others.
+--[[ queue/set_weight: set the weight of a fair key in a queue.
 KEYS   base
 ARGV   now_ms queue fair weight
 REPLY  ok

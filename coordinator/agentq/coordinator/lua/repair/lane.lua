@@ -1,4 +1,4 @@
---[[ repair/lane: keep one lane in order: its consumers, its head, and itself when nobody needs it.
+--[[ repair/lane: clean up one lane: its consumers, its first entries, and the lane itself when it is unused.
 KEYS   base
 ARGV   now_ms lane idle_ms
 REPLY  [entries given back, consumers removed, entries trimmed, 1 if the lane was closed]

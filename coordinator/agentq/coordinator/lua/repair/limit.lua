@@ -1,5 +1,4 @@
---[[ repair/limit: compare a stretch of those who have room under a limit, and of its line, with the runs, and mend what does not
-fit.
+--[[ repair/limit: compare some holders and waiters of a limit with the runs, and repair differences.
 KEYS   base
 ARGV   now_ms limit
 REPLY  number of entries mended

@@ -1,4 +1,4 @@
---[[ repair/plan: compare some of a plan's indexes with its runs, and mend what does not fit.
+--[[ repair/plan: compare some indexes of a plan with its runs, and repair differences.
 KEYS   base
 ARGV   now_ms plan
 REPLY  number of entries mended

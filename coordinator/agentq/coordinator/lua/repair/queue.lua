@@ -1,4 +1,4 @@
---[[ repair/queue: compare a stretch of a queue's indexes with the runs and their homes, and mend what does not fit.
+--[[ repair/queue: compare a part of a queue's indexes with the runs and their entries, and repair differences.
 KEYS   base
 ARGV   now_ms queue random
 ROWS   state

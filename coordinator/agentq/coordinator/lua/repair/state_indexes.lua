@@ -1,4 +1,4 @@
---[[ repair/state_indexes: compare some runs of the indexes of all queues with the runs, and mend what does not fit.
+--[[ repair/state_indexes: compare some runs in the indexes of all queues with their records, and repair differences.
 KEYS   base
 ARGV   now_ms
 ROWS   state

@@ -1,4 +1,4 @@
---[[ rq/import_jobs: take jobs from the list of an RQ queue into its lane, as long as fewer than `room` runs wait in the queue.
+--[[ rq/import_jobs: move jobs from the list of an RQ queue into its lane, while fewer than `room` runs wait in the queue.
 KEYS   base
 ARGV   now_ms lane source head tail timeout_parts room
 ROWS   id

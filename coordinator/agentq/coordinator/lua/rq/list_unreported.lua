@@ -1,4 +1,4 @@
---[[ rq/list_unreported: jobs of an RQ queue whose runs have ended, or were forgotten, without anybody having told RQ how.
+--[[ rq/list_unreported: list jobs of an RQ queue whose runs have ended, or were deleted, and whose end RQ does not know.
 KEYS   base
 ARGV   now_ms queue cursor count
 REPLY  [cursor to go on with, run, job, state, attempt, error, run, ...]

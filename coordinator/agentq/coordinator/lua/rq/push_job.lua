@@ -1,4 +1,4 @@
---[[ rq/push_job: put an RQ job straight into its lane, for producers that know of it.
+--[[ rq/push_job: put an RQ job straight into its lane, for producers that know it.
 KEYS   base
 ARGV   now_ms id lane job head tail timeout_parts
 REPLY  ok, exists ID, intake_closed QUEUE, too_many_queues NUMBER, too_many_for_token NUMBER KIND

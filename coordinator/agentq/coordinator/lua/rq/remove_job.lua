@@ -1,4 +1,4 @@
---[[ rq/remove_job: take a job out of an RQ queue, wherever it waits.
+--[[ rq/remove_job: remove a job from an RQ queue, wherever it waits.
 KEYS   base
 ARGV   now_ms queue source job
 REPLY  number of times that it waited there

@@ -1,4 +1,4 @@
---[[ rq/return_jobs: give jobs that wait in a lane back to RQ's list, or drop them, the last first.
+--[[ rq/return_jobs: move jobs that wait in a lane back to RQ's list, or delete them, last first.
 KEYS   base
 ARGV   now_ms queue lane source before count delete why
 REPLY  [moved, entry to go on before, or nothing at the end]

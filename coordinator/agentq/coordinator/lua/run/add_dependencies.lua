@@ -1,4 +1,4 @@
---[[ run/add_dependencies: more dependencies for a run whose submit takes several calls; the last call seals it.
+--[[ run/add_dependencies: add dependencies to a run whose submit takes several calls; the last call seals it.
 KEYS   base
 ARGV   now_ms id seal expires_ms
 ROWS   parent

@@ -1,4 +1,4 @@
---[[ run/cancel: end a run; one that is held gets a stop order and ends when its worker confirms, or after `stop_ms`.
+--[[ run/cancel: cancel a run; a held one gets a stop order and ends when its worker confirms, or after `stop_ms`.
 KEYS   base
 ARGV   now_ms id reason stop_ms parent fence
 REPLY  ok STATE, not_found, wrong_state STATE, not_its_child ID, parent_fenced ID

@@ -1,4 +1,4 @@
---[[ run/count: how many runs these queues have in these states, and which of them is the oldest.
+--[[ run/count: count the runs of these queues in these states, and return the oldest of each.
 KEYS   base
 ARGV   now_ms states
 ROWS   queue

@@ -1,4 +1,4 @@
---[[ run/delete: delete ended runs before their time.
+--[[ run/delete: delete ended runs before their retention is over.
 KEYS   base
 ARGV   now_ms
 ROWS   id state

@@ -1,4 +1,4 @@
---[[ run/get_metrics: what there is to count of runs that have ended.
+--[[ run/get_metrics: return the measured fields of ended runs.
 KEYS   base
 ARGV   now_ms
 ROWS   id

@@ -1,4 +1,4 @@
---[[ run/list: a page of runs, newest first.
+--[[ run/list: list a page of runs, newest first.
 KEYS   base
 ARGV   now_ms plan session before after count class since_ms until_ms id_suffix token
 ROWS   queue state

@@ -1,4 +1,4 @@
---[[ run/locate: where runs belong: their lanes, plans and sessions.
+--[[ run/locate: return the lanes, plans and sessions of runs.
 KEYS   base
 ARGV   now_ms
 ROWS   id

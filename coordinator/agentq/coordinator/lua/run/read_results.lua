@@ -1,4 +1,4 @@
---[[ run/read_results: give a run the records of others that it names.
+--[[ run/read_results: return the records of other runs that a run refers to.
 KEYS   base
 ARGV   now_ms queues
 ROWS   id

@@ -1,4 +1,4 @@
---[[ run/requeue: an ended run begins again, with fresh budgets and its history.
+--[[ run/requeue: requeue an ended run, with fresh budgets and its history.
 KEYS   base
 ARGV   now_ms id operation
 REPLY  ok STATE, not_found, duplicate ID, notifying_dependents, plan_stopping NAME, wrong_state STATE, no_session NAME, closed_session NAME, wrong_agent NAME

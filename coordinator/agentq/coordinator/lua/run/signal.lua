@@ -1,4 +1,4 @@
---[[ run/signal: something for a run to know, kept in its mail until an attempt that waited for it has taken it.
+--[[ run/signal: send a signal to a run; it is kept until an attempt that waited for it has received it.
 KEYS   base
 ARGV   now_ms id operation name data by
 REPLY  ok STATE, not_found, wrong_state STATE, too_many_signals COUNT

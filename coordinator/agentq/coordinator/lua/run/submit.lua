@@ -1,4 +1,4 @@
---[[ run/submit: put runs into the world.
+--[[ run/submit: create runs; what is refused or exists already is answered per run.
 KEYS   base
 ARGV   now_ms
 ROWS   id lane spec options

@@ -1,4 +1,4 @@
---[[ run/wake: a run is wanted awake. Idempotent: waking what is awake, or about to be, changes at most a mark.
+--[[ run/wake: wake a run. Idempotent: on a run that is awake it sets at most a flag.
 KEYS   base
 ARGV   now_ms id
 REPLY  ok STATE, not_found, wrong_state STATE

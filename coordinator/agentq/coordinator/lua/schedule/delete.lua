@@ -1,4 +1,4 @@
---[[ schedule/delete: remove a schedule and its history; the runs that it made go on.
+--[[ schedule/delete: delete a schedule and its history; the runs that it created continue.
 KEYS   base
 ARGV   now_ms name
 REPLY  ok

@@ -1,4 +1,4 @@
---[[ schedule/fire: do what is due of a schedule: make the run of a tick, note what was missed, and set the next tick.
+--[[ schedule/fire: fire a due schedule: create the run of a tick, record missed ticks, set the next tick.
 KEYS   base
 ARGV   now_ms name revision expected_ms tick_ms id next_ms wake_ms
 REPLY  ok WHAT, not_found, stale

@@ -1,4 +1,4 @@
---[[ schedule/list_due: the schedules of which something is due, and what their next step is computed from.
+--[[ schedule/list_due: list due schedules, with the fields that their next step is computed from.
 KEYS   base
 ARGV   now_ms count
 REPLY  [now_ms, when more is due or 0, schedule, revision, next_at_ms, rule, ...]

@@ -1,4 +1,4 @@
---[[ schedule/pause: pause a schedule; the runs that it made go on.
+--[[ schedule/pause: pause a schedule; the runs that it created continue.
 KEYS   base
 ARGV   now_ms name why
 REPLY  ok, not_found, wrong_state STATE

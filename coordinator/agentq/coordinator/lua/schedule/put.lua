@@ -1,4 +1,4 @@
---[[ schedule/put: put a schedule into the world, or another in its place.
+--[[ schedule/put: create a schedule, or replace one.
 KEYS   base
 ARGV   now_ms name revision_before revision overlap rule lane spec options next_ms wake_ms
 REPLY  ok, exists, stale, too_many_schedules NUMBER, too_many_for_token NUMBER KIND

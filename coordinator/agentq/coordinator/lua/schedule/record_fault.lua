@@ -1,4 +1,4 @@
---[[ schedule/record_fault: write into a schedule why its next step cannot be taken, and look at it again later.
+--[[ schedule/record_fault: record why the next step of a schedule cannot be computed; it is tried again later.
 KEYS   base
 ARGV   now_ms name revision why
 REPLY  ok, not_found, stale

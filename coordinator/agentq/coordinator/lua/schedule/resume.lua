@@ -1,4 +1,4 @@
---[[ schedule/resume: let a paused schedule go on, from the tick that was computed for it.
+--[[ schedule/resume: resume a paused schedule, from the tick that was computed for it.
 KEYS   base
 ARGV   now_ms name revision expected_ms next_ms wake_ms
 REPLY  ok, not_found, stale

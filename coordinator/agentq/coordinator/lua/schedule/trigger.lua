@@ -1,4 +1,4 @@
---[[ schedule/trigger: make a run of a schedule now, whatever its next tick, its policy and its pause say.
+--[[ schedule/trigger: create a run of a schedule now, regardless of its next tick, its policy and its pause.
 KEYS   base
 ARGV   now_ms name id
 REPLY  ok, exists ID, not_found, id_taken, duplicate ID, wrong_state STATE, intake_closed QUEUE, too_many_queues NUMBER, too_many_for_token NUMBER KIND, no_session NAME, closed_session NAME, wrong_agent NAME, exceeds_burst LIMIT

@@ -1,4 +1,4 @@
---[[ session/close: a session takes no more turns; what is in its line goes on, or is cancelled.
+--[[ session/close: close a session to new turns; queued turns continue, or are cancelled.
 KEYS   base
 ARGV   now_ms name cancel
 REPLY  ok LEFT, not_found

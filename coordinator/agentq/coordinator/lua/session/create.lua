@@ -1,4 +1,4 @@
---[[ session/create: a session, new, or from where another one is.
+--[[ session/create: create a session, new or forked from another.
 KEYS   base
 ARGV   now_ms name agent cwd model budgets fork operation
 REPLY  ok, name_taken STATE, no_session NAME, wrong_agent NAME, too_many_sessions NUMBER, too_many_for_token NUMBER KIND

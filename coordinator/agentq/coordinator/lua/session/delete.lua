@@ -1,4 +1,4 @@
---[[ session/delete: delete a session that has no turns left, before its time; its runs stay.
+--[[ session/delete: delete a session without live turns before its retention is over; its runs stay.
 KEYS   base
 ARGV   now_ms name
 REPLY  ok, not_found, wrong_state STATE

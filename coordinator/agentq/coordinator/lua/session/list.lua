@@ -1,4 +1,4 @@
---[[ session/list: what there is of sessions: of those named, or a page of all, the last used first.
+--[[ session/list: list sessions: those named, or a page of all, last used first.
 KEYS   base
 ARGV   now_ms before count
 ROWS   name

@@ -1,4 +1,4 @@
---[[ session/set_alias: a session has another id, too.
+--[[ session/set_alias: add another id for a session.
 KEYS   base
 ARGV   now_ms alias session keep_ms
 REPLY  ok, name_taken SESSION

@@ -1,4 +1,4 @@
---[[ Shared by claim and adopt: who may claim, and how an entry becomes an attempt. ]]
+--[[ Shared by the claiming scripts: checks that a worker may claim, and turns entries into attempts. ]]
 
 -- A worker claims only under a lease that it renewed in time: one that was away first learns what it has lost.
 local function refuse_claim(worker, epoch)

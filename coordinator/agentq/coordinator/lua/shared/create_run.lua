@@ -1,4 +1,4 @@
---[[ How a run comes into the world: what is decided at its submit, whoever submits it. ]]
+--[[ Creates runs: everything that is decided at submit. ]]
 
 local known_queues = {}
 

@@ -1,4 +1,4 @@
---[[ Shared by whatever deletes runs: time, and an operator's word. ]]
+--[[ Deletes ended runs; used by timers and by operators. ]]
 
 -- Delete what is left of an ended run; false, and nothing is done, while its dependents are still being told.
 local function delete_run(id, run)

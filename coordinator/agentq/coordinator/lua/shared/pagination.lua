@@ -1,4 +1,4 @@
---[[ Shared by lists of what has a time: a page of names, the newest first. ]]
+--[[ Pages of sorted sets scored by time, newest first. ]]
 
 -- Up to `limit` names from a cursor on, which is `at_ms name`, and the cursor after them or ''.
 local function read_page(key, before, limit)

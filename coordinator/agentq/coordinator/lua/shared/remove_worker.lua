@@ -1,4 +1,4 @@
---[[ Shared by whatever takes from a worker: its runs, the entries delivered to it, its keys. ]]
+--[[ Removes a worker: its runs, the entries delivered to it, its keys. ]]
 
 -- An entry that was delivered to a consumer and never claimed: its run gets a new entry, for anyone to claim.
 local function return_entry(lane, entry, consumer)

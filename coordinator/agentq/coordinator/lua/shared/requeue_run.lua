@@ -1,4 +1,4 @@
---[[ How an ended run begins again: with fresh budgets, and with its history; and with it what of its plan was skipped for it. ]]
+--[[ Requeues an ended run with fresh budgets and its history, and the tasks of its plan that were skipped because of it. ]]
 
 -- Why a run is not to begin again, or nil.
 local function refuse_requeue(id, run)

@@ -1,4 +1,4 @@
---[[ RQ's jobs as runs: how the id of a job becomes a run, by which it is known until its outcome is written. ]]
+--[[ RQ jobs as runs: maps a job's id to a run until its outcome is written. ]]
 
 -- The text of the run that a job is, from its pieces around the id and, where RQ gives the job a time, around that too.
 -- RQ's workers kill a job that goes on for so long after its own timeout.

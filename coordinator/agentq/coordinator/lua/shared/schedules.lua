@@ -1,4 +1,4 @@
---[[ Schedules: their place among those that are due, their history, and how they make runs. ]]
+--[[ Schedules: their next due time, their history, and the creation of their runs. ]]
 
 local SCHEDULE_FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'options',
   'fault', 'made_by' }

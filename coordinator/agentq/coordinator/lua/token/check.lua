@@ -1,4 +1,4 @@
---[[ token/check: whether whoever shows these tokens may come in now, and what they may do.
+--[[ token/check: check shown tokens: return what each may do, and whether its rate admits a request now.
 KEYS   base
 ARGV   now_ms units per_ms burst
 ROWS   token shown

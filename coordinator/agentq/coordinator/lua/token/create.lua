@@ -1,4 +1,4 @@
---[[ token/create: make a token of the server.
+--[[ token/create: create a token of the server.
 KEYS   base
 ARGV   now_ms token name kind digest scopes queues units per_ms burst expires_at_ms
 REPLY  ok, name_taken WHAT

@@ -1,4 +1,4 @@
---[[ token/revoke: a token of the server is good for nothing any more, from now on.
+--[[ token/revoke: revoke a token of the server at once.
 KEYS   base
 ARGV   now_ms token
 REPLY  ok, not_found

@@ -1,4 +1,4 @@
---[[ webhook/create: make a webhook, which is told of what happens after these places.
+--[[ webhook/create: create a webhook, which gets the events after these positions.
 KEYS   base
 ARGV   now_ms name url filter secret positions operation
 REPLY  ok, name_taken STATE, too_many_webhooks NUMBER

@@ -1,4 +1,4 @@
---[[ webhook/delete: remove a webhook, with its log.
+--[[ webhook/delete: delete a webhook, with its log.
 KEYS   base
 ARGV   now_ms name
 REPLY  ok, not_found

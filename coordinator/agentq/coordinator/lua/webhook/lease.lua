@@ -1,4 +1,4 @@
---[[ webhook/lease: take a webhook's deliveries in hand, or keep them there, and note how far they have come.
+--[[ webhook/lease: acquire or renew the lease of a webhook's deliveries, and record its positions.
 KEYS   base
 ARGV   now_ms name owner lease_ms positions
 REPLY  [taken, url, filter, secret, secret before or '', places, failures, ms to the next try, nonce, message or ''], or [busy, ms], or [idle, state or '']

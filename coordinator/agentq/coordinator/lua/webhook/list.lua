@@ -1,4 +1,4 @@
---[[ webhook/list: what there is of webhooks: of those named, or of all, the oldest first.
+--[[ webhook/list: list webhooks: those named, or all, oldest first.
 KEYS   base
 ARGV   now_ms
 ROWS   name

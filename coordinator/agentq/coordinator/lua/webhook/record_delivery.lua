@@ -1,4 +1,4 @@
---[[ webhook/record_delivery: what became of an attempt to deliver a message.
+--[[ webhook/record_delivery: record an attempt to deliver a message.
 KEYS   base
 ARGV   now_ms name owner lease_ms operation message type body positions ok status error took_ms gone wait_ms random
 REPLY  ok, fenced, not_found

@@ -1,4 +1,4 @@
---[[ webhook/redeliver: have a message delivered to a webhook, again or out of turn.
+--[[ webhook/redeliver: queue a message for delivery to a webhook, again or out of turn.
 KEYS   base
 ARGV   now_ms name message operation
 REPLY  ok, not_found, wrong_state STATE, too_many_redeliveries NUMBER

@@ -1,4 +1,4 @@
---[[ webhook/update: change a webhook: let it rest or go on, or give it another secret.
+--[[ webhook/update: change a webhook: pause or resume it, or replace its secret.
 KEYS   base
 ARGV   now_ms name state why secret overlap_ms operation
 REPLY  ok, not_found

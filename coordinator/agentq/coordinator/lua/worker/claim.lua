@@ -1,4 +1,4 @@
---[[ worker/claim: give a worker as many pending runs as it asks for, in order of the lanes, or fewer if there are no more.
+--[[ worker/claim: claim up to a number of pending runs for a worker, in the order of its lanes.
 KEYS   base
 ARGV   now_ms worker epoch nonce count calls with_read
 ROWS   lane

@@ -1,4 +1,4 @@
---[[ worker/claim_delivered: claim the entries that a blocking read delivered, or that the worker's own pending list still holds.
+--[[ worker/claim_delivered: claim the entries that a blocking read delivered, or that are left in the worker's pending list.
 KEYS   base
 ARGV   now_ms worker epoch nonce count calls
 ROWS   lane entry

@@ -1,4 +1,4 @@
---[[ worker/deregister: a worker leaves; what it still holds is released.
+--[[ worker/deregister: deregister a worker; what it still holds is released.
 KEYS   base
 ARGV   now_ms worker epoch
 REPLY  ok, releasing_runs, evicted

@@ -1,4 +1,4 @@
---[[ worker/drain: a worker is to take no more runs, finish or hand back what it holds, and leave.
+--[[ worker/drain: drain a worker: it claims nothing more, finishes or hands back what it holds, and leaves.
 KEYS   base
 ARGV   now_ms worker epoch detail order
 REPLY  ok, not_found, evicted

@@ -1,4 +1,4 @@
---[[ worker/evict: end the lease of a worker whose process is known to be dead, or whose place another takes; requeue its runs.
+--[[ worker/evict: end the lease of a worker whose process is known to be dead, or which is replaced; requeue its runs.
 KEYS   base
 ARGV   now_ms worker epoch random why
 REPLY  ok, releasing_runs, evicted

@@ -1,4 +1,4 @@
---[[ worker/finish_and_claim: these function attempts have ended; give their worker as many more as it asks for.
+--[[ worker/finish_and_claim: report ended function attempts, and claim more function runs for their worker.
 KEYS   base
 ARGV   now_ms worker epoch caller nonce calls random lanes
 ROWS   id fence class outcome delay_ms

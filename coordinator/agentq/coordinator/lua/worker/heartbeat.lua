@@ -1,4 +1,4 @@
---[[ worker/heartbeat: a worker renews its lease, says which runs it holds, and learns what it must do.
+--[[ worker/heartbeat: renew the lease of a worker, compare the runs that it holds, and return its orders.
 KEYS   base
 ARGV   now_ms worker epoch lease_ms grace_ms random applied
 ROWS   run fence

@@ -1,4 +1,4 @@
---[[ worker/list: some of the registered workers, or of those that left, with what each is and holds.
+--[[ worker/list: list some registered workers, or departed ones, with their fields and runs.
 KEYS   base
 ARGV   now_ms set cursor count
 REPLY  [cursor, worker, lease_until_ms, fields as JSON, runs with blanks between, ...]

@@ -1,4 +1,4 @@
---[[ worker/register: a worker announces itself, or comes back.
+--[[ worker/register: register a worker, or resume its registration.
 KEYS   base
 ARGV   now_ms worker epoch operation lease_ms random identity
 REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, releasing_runs
