@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 from pydantic import ValidationError
 
@@ -14,12 +14,15 @@ from agentq.coordinator.model.field_types import describe_error
 from agentq.coordinator.model.retry_policy import RetryPolicy
 from agentq.coordinator.model.spec import RunSpec
 
-if TYPE_CHECKING:
-    from agentq.sdk.async_client import AsyncRun
-    from agentq.sdk.run_handle import Run
-
 Duration = str | timedelta
 """A duration: `"90s"`, `"5m"`, `"1h30m"`, or a timedelta."""
+
+
+class RunReference(Protocol):
+    """A handle of a run, of any client."""
+
+    @property
+    def __agentq_run__(self) -> str: ...
 
 
 class Options(TypedDict, total=False):
@@ -40,7 +43,7 @@ class Options(TypedDict, total=False):
     delay: Duration
     due_at: datetime
     expires: Duration
-    after: Run[Any] | AsyncRun[Any] | str | Sequence[Run[Any] | AsyncRun[Any] | str]
+    after: RunReference | str | Sequence[RunReference | str]
     on_failed: Literal["skip", "run", "fail"]
     dedupe_key: str
     if_live: Literal["return", "reject", "replace", "debounce", "follow"]

@@ -278,6 +278,14 @@ class RunContext:
         return f"<run {self.id}, attempt {self.attempt}>"
 
 
+def look_up_result(run_id: str, given_to: str | None) -> Any:
+    """The result of a completed run as JSON values, looked up by the client of the current run, or the default one."""
+    from agentq.sdk.client import default_client
+
+    current = current_run(None)
+    return (default_client() if current is None else current.client).result_value(run_id, given_to=given_to)
+
+
 _NO_DEFAULT: Any = object()
 _current: ContextVar[RunContext] = ContextVar("agentq_run")
 set_current_run = _current.set

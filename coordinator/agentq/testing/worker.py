@@ -32,7 +32,7 @@ from agentq.sdk.client import Client
 from agentq.sdk.errors import Cancelled, Fail, ImportFailed, Retry, SoftTimeout
 from agentq.sdk.functions.codec import Function, load_function
 from agentq.sdk.options import Duration, to_duration_ms
-from agentq.sdk.run_context import Parked, RunContext, use_run_context
+from agentq.sdk.run_context import Parked, RunContext, look_up_result, use_run_context
 from agentq.testing.memory_queue import MemoryClient
 
 ROUNDS_MAX = 10_000
@@ -210,7 +210,9 @@ _CLASSES_BY_ERROR: tuple[tuple[type[BaseException], OutcomeClass], ...] = (
 
 def _parse_arguments(function: Function, claim: Claim, spec: RunSpec) -> tuple[tuple[Any, ...], dict[str, Any]]:
     text = claim.spec.removeprefix(function.path)
-    return function.arguments_of(spec.args, spec.kwargs) if text == claim.spec else function.arguments(text)
+    if text == claim.spec:
+        return function.arguments_of(spec.args, spec.kwargs, look_up=look_up_result)
+    return function.arguments(text, look_up=look_up_result)
 
 
 def _run_coroutine(coroutine: Any) -> Any:

@@ -196,12 +196,14 @@ class Function:
 
     # ---- in the worker
 
-    def arguments(self, text: str, run: str | None = None) -> CallArguments:
+    def arguments(
+        self, text: str, run: str | None = None, look_up: references.ResultLookup = references.refuse_lookup
+    ) -> CallArguments:
         """What to call it with, from the JSON text that a run carries: an array, or an object of keywords."""
         if references.REFERENCE_MARK in text:
             if pickles.is_signed_pickle(text):
                 return self._unsealed(text)
-            text = references.resolve_references(text, run)
+            text = references.resolve_references(text, run, look_up)
         if self._validator is None:
             value = json.loads(text)
             return (tuple(value), {}) if isinstance(value, list) else ((), value)
@@ -211,14 +213,20 @@ class Function:
         except ValidationError as error:
             raise self._invalid(error) from error
 
-    def arguments_of(self, args: Sequence[Any], kwargs: dict[str, Any], run: str | None = None) -> CallArguments:
-        """The same, from a run that carries positions and keywords."""
+    def arguments_of(
+        self,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        run: str | None = None,
+        look_up: references.ResultLookup = references.refuse_lookup,
+    ) -> CallArguments:
+        """What to call it with, from a run that carries positions and keywords."""
         if not args or not kwargs:
-            return self.arguments(to_json(kwargs or list(args)).decode(), run)
+            return self.arguments(to_json(kwargs or list(args)).decode(), run, look_up)
         named = self._by_name(tuple(args), kwargs)
         if named is not None:
-            return self.arguments(to_json(named).decode(), run)
-        args, kwargs = json.loads(references.resolve_references(to_json([list(args), kwargs]).decode(), run))
+            return self.arguments(to_json(named).decode(), run, look_up)
+        args, kwargs = json.loads(references.resolve_references(to_json([list(args), kwargs]).decode(), run, look_up))
         try:
             if self._validator is None:
                 return tuple(args), dict(kwargs)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -26,8 +25,8 @@ REFERENCE_MARK = '"$'
 STORED_KEYS = {"$ref", "bytes", "sha256"}
 PICKLE_KEYS = {"$pickle", "hmac"}
 
-ResultLookup = Callable[[str], Any]
-"""Gives the result of a completed run, as JSON values."""
+ResultLookup = Callable[[str, str | None], Any]
+"""Returns the result of a completed run as JSON values. Its second argument is the run that gets it as an argument."""
 
 
 def reference_serializer(found: list[str]) -> Callable[[Any], Any]:
@@ -43,11 +42,16 @@ def reference_serializer(found: list[str]) -> Callable[[Any], Any]:
     return fallback
 
 
-def resolve_references(text: str, given_to: str | None = None) -> str:
+def refuse_lookup(run_id: str, given_to: str | None) -> Any:  # noqa: ARG001 - as a lookup is called
+    """The lookup of a caller that reaches no server."""
+    raise Invalid(f"The result of {run_id} cannot be looked up here.")
+
+
+def resolve_references(text: str, given_to: str | None, look_up: ResultLookup) -> str:
     """The text with the results of runs in the places that stand for them, as far as a run may be given those."""
     if REFERENCE_MARK not in text:
         return text
-    return to_json(_replace_runs(json.loads(text), partial(_parse_result, given_to))).decode()
+    return to_json(_replace_runs(json.loads(text), lambda run_id: look_up(run_id, given_to))).decode()
 
 
 def check_arguments(value: Any) -> None:
@@ -73,7 +77,7 @@ def _refuse_run(run_id: str) -> Any:
     )
 
 
-def _replace_runs(value: Any, results: ResultLookup) -> Any:
+def _replace_runs(value: Any, results: Callable[[str], Any]) -> Any:
     if isinstance(value, list):
         return [_replace_runs(each, results) for each in value]
     if isinstance(value, dict):
@@ -92,11 +96,3 @@ def _is_run_id(text: Any) -> bool:
         return False
     return True
 
-
-def _parse_result(given_to: str | None, run_id: str) -> Any:
-    from agentq.sdk.client import default_client
-    from agentq.sdk.run_context import current_run
-
-    current = current_run(None)
-    client = default_client() if current is None else current.client
-    return client.result_value(run_id, given_to=given_to)

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import Any
 
 from agentq.sdk.functions.codec import Function
-from agentq.sdk.run_context import RunContext, set_current_run
+from agentq.sdk.run_context import RunContext, look_up_result, set_current_run
 from agentq.worker.functions import protocol
 from agentq.worker.functions.child_runtime import call_outcomes
 from agentq.worker.functions.child_runtime.interrupts import Interrupts, create_interrupt
@@ -39,7 +39,7 @@ class CallRunner:
     ) -> None:
         """Call a synchronous function with the arguments in this text."""
         try:
-            args, kwargs = function.arguments(text, run)
+            args, kwargs = function.arguments(text, run, look_up_result)
         except BaseException as error:  # noqa: BLE001 - any error becomes the outcome
             self.send_failure(run, fence, call_outcomes.encode_not_begun(error))
             return

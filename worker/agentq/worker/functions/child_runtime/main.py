@@ -26,6 +26,7 @@ from agentq.coordinator.config import settings
 from agentq.coordinator.model.spec import parse_spec, split_traceparent
 from agentq.coordinator.security.environment_memory import hide_environment
 from agentq.sdk.functions.codec import Function
+from agentq.sdk.run_context import look_up_result
 from agentq.worker.functions import protocol
 from agentq.worker.functions.allowed_functions import AllowedFunctions, is_cacheable
 from agentq.worker.functions.child_runtime import call_outcomes
@@ -123,7 +124,7 @@ class ChildProgram:
                 traceparent = whole.traceparent
                 timeout_ms = whole.timeout_ms
                 function = self._allowed.load(whole.function or "", lane)
-                args, kwargs = function.arguments_of(whole.args, whole.kwargs, run)
+                args, kwargs = function.arguments_of(whole.args, whole.kwargs, run, look_up_result)
                 if timeout_ms or whole.silence_timeout_ms:
                     times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
                     self._replies.send(protocol.encode_record(run, fence, protocol.TIMED, times))
@@ -132,7 +133,7 @@ class ChildProgram:
                 traceparent = traced.get("traceparent")
                 at = min(place for place in (spec.find("["), spec.find("{"), len(spec)) if place >= 0)
                 function = self._allowed.load(spec[:at], lane)
-                args, kwargs = function.arguments(spec[at:], run)
+                args, kwargs = function.arguments(spec[at:], run, look_up_result)
                 if not function.is_async and not self._tracing.is_on and is_cacheable(function.path):
                     self._functions[spec[:at]] = function
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
