@@ -8,7 +8,7 @@ import pytest
 from testing_kit import shop
 
 from agentq.coordinator.queues.limits import LimitRate, Limits
-from agentq.sdk import Invalid, Run, RunFailed, State, StillGoing, gather
+from agentq.sdk import Invalid, Run, RunFailed, State, StillGoing, default_client, gather
 from agentq.testing import Clock, MemoryClient, Worker, assert_nothing_submitted, assert_submitted, submitted
 
 Order = shop.Order
@@ -152,7 +152,7 @@ def test_a_run_as_an_argument_is_its_result(agentq_worker: Worker) -> None:
 
 
 def test_a_run_whose_argument_failed_is_skipped(agentq_worker: Worker) -> None:
-    first: Run[int] = Run.of(shop.refuses.submit().id)
+    first: Run[int] = default_client().run(shop.refuses.submit().id)
     second = agentq_worker.client.submit(shop.fetch, first.later)
     third = agentq_worker.client.submit(shop.fetch.options(on_failed="run"), first.later)
 

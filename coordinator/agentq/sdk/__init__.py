@@ -29,11 +29,12 @@ from agentq.sdk.run_context import Approval, Parked, RunContext, current_run
 
 if TYPE_CHECKING:
     from agentq.sdk.agent_options import AgentOptions
-    from agentq.sdk.async_client import AsyncClient, AsyncRun, connect_async
-    from agentq.sdk.client import Client, connect, default_client, set_default_client
+    from agentq.sdk.async_client import AsyncClient
+    from agentq.sdk.async_handles import AsyncRun, AsyncSession
+    from agentq.sdk.client import Client, connect, connect_async, default_client, set_default_client
     from agentq.sdk.functions.task import Task, task
     from agentq.sdk.run_handle import Run
-    from agentq.sdk.sessions import AsyncSession, Session
+    from agentq.sdk.sessions import Session
     from agentq.sdk.wait.gather import as_completed, gather, gather_async
 
 __all__ = [
@@ -80,11 +81,12 @@ __all__ = [
 
 _LAZY_EXPORTS = {
     "agent_options": ("AgentOptions",),
-    "async_client": ("AsyncClient", "AsyncRun", "connect_async"),
-    "client": ("Client", "connect", "default_client", "set_default_client"),
+    "async_client": ("AsyncClient",),
+    "async_handles": ("AsyncRun", "AsyncSession"),
+    "client": ("Client", "connect", "connect_async", "default_client", "set_default_client"),
     "wait.gather": ("as_completed", "gather", "gather_async"),
     "run_handle": ("Run",),
-    "sessions": ("AsyncSession", "Session"),
+    "sessions": ("Session",),
     "functions.task": ("Task", "task"),
 }
 

@@ -25,7 +25,7 @@ from agentq.sdk.errors import Cancelled, NotInARun
 from agentq.sdk.options import Duration, to_duration_ms
 
 if TYPE_CHECKING:
-    from agentq.sdk.async_client import AsyncRun
+    from agentq.sdk.async_handles import AsyncRun
     from agentq.sdk.client import Client
     from agentq.sdk.functions.task import Task
     from agentq.sdk.run_handle import Run
@@ -256,7 +256,7 @@ class RunContext:
     async def submit_async(self, func: str, /, *args: Any, **kwargs: Any) -> AsyncRun[Any]: ...
     async def submit_async(self, func: Any, /, *args: Any, **kwargs: Any) -> AsyncRun[Any]:
         """The same, in an event loop."""
-        from agentq.sdk.async_client import AsyncRun
+        from agentq.sdk.async_handles import AsyncRun
 
         client = self.client.aio
         return AsyncRun(client, await client.call(self.submit, func, *args, **kwargs))

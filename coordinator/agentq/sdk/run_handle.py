@@ -24,7 +24,7 @@ from agentq.sdk.wait.stream import Stream
 if TYPE_CHECKING:
     from agentq.coordinator.events.stream import Event
     from agentq.coordinator.model.agent_events import AnyAgentEvent
-    from agentq.sdk.client import Client
+    from agentq.sdk.backend import BackendOwner
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -34,17 +34,10 @@ class Run(Generic[R_co]):
 
     __slots__ = ("_client", "_function", "id")
 
-    def __init__(self, client: Client, run_id: str, function: Function | None) -> None:
+    def __init__(self, client: BackendOwner, run_id: str, function: Function | None) -> None:
         self._client = client
         self._function = function
         self.id = run_id
-
-    @staticmethod
-    def of(run_id: str) -> Run[Any]:
-        """A handle of any run, through the default client."""
-        from agentq.sdk.client import default_client
-
-        return default_client().run(run_id)
 
     @property
     def __agentq_run__(self) -> str:

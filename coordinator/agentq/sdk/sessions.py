@@ -14,9 +14,8 @@ from agentq.sdk.agent_options import AgentOptions, SessionOptions, build_agent_s
 from agentq.sdk.run_handle import Run
 
 if TYPE_CHECKING:
-    from agentq.sdk.async_client import AsyncClient, AsyncRun
+    from agentq.sdk.backend import BackendOwner
     from agentq.sdk.backend.sessions import SessionVerbs
-    from agentq.sdk.client import Client
 
 
 class Session:
@@ -24,7 +23,7 @@ class Session:
 
     __slots__ = ("_agent", "_client", "name")
 
-    def __init__(self, client: Client, name: str, agent: str | None = None) -> None:
+    def __init__(self, client: BackendOwner, name: str, agent: str | None = None) -> None:
         self._client = client
         self._agent = agent
         self.name = name
@@ -75,51 +74,7 @@ class Session:
         return f"<session {self.name}>"
 
 
-class AsyncSession:
-    """A conversation with an agent, by its name: what `Session` is, awaited."""
-
-    __slots__ = ("_client", "name", "sync")
-
-    def __init__(self, client: AsyncClient, session: Session) -> None:
-        self._client = client
-        self.sync = session
-        self.name = session.name
-
-    async def send(self, prompt: str, **options: Unpack[AgentOptions]) -> AsyncRun[Any]:
-        """Say something. The turn is a run; if another one goes on, it begins when that has ended."""
-        from agentq.sdk.async_client import AsyncRun
-
-        return AsyncRun(self._client, await self._client.call(self.sync.send, prompt, **options))
-
-    async def turns(self) -> list[AsyncRun[Any]]:
-        """Its turns that are kept, the first first."""
-        from agentq.sdk.async_client import AsyncRun
-
-        return [AsyncRun(self._client, run) for run in await self._client.call(self.sync.turns)]
-
-    async def record(self) -> state.SessionRecord:
-        """Everything that is known of it."""
-        return await self._client.call(self.sync.record)
-
-    async def fork(self, name: str | None = None) -> AsyncSession:
-        """Another session that goes on from where this one is."""
-        return AsyncSession(self._client, await self._client.call(self.sync.fork, name))
-
-    async def close(self, *, cancel: bool = False) -> None:
-        """Let it take no more turns."""
-        await self._client.call(self.sync.close, cancel=cancel)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AsyncSession) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return f"<session {self.name}>"
-
-
-def open_session(client: Client, name: str | None, options: SessionOptions) -> Session:
+def open_session(client: BackendOwner, name: str | None, options: SessionOptions) -> Session:
     """The session of that name; begun, if an agent is named and there is none yet."""
     unknown = options.keys() - SessionOptions.__annotations__.keys()
     if unknown:

@@ -11,12 +11,12 @@ from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.sdk.client import Client, default_client
 from agentq.sdk.functions.codec import Function
+from agentq.sdk.functions.definition import TaskDefinition, define_task
 from agentq.sdk.functions.references import REFERENCE_MARK
-from agentq.sdk.functions.task import Task, to_task
 from agentq.sdk.options import Options, build_function_spec
 from agentq.testing.memory_queue import MemoryClient
 
-FunctionLike = Task[..., Any] | Callable[..., Any] | str
+FunctionLike = TaskDefinition[..., Any] | Callable[..., Any] | str
 
 
 def submitted(
@@ -27,7 +27,7 @@ def submitted(
     found = [_memory_client().records.get(run.id) for run in runs]
     if func is None:
         return found
-    function = to_task(func).function
+    function = define_task(func).function
     mine = [run for run in found if run.spec.function == function.path]
     if args is None and kwargs is None:
         return mine
@@ -45,7 +45,7 @@ def assert_submitted(
 ) -> list[RunRecord]:
     """Fail unless a function was submitted this many times, optionally with these arguments and options."""
     __tracebackhide__ = True
-    function = to_task(func).function
+    function = define_task(func).function
     found = submitted(func, args, kwargs)
     wanted = build_function_spec(function.path, options)
     fields = wanted.model_fields_set - {"kind", "function"}

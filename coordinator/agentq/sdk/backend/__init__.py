@@ -136,3 +136,13 @@ class Backend(Protocol):
     def events_of(self, run_id: str, after: str | None, *, follow: bool) -> Stream[Event]: ...
 
     def close(self) -> None: ...
+
+
+class BackendOwner(Protocol):
+    """A client, for the handles that it makes: it connects when its backend is first asked for."""
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def endings(self) -> RunWaiters: ...

@@ -95,4 +95,3 @@ def _is_run_id(text: Any) -> bool:
     except Invalid:
         return False
     return True
-

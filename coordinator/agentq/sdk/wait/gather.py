@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Invalid, quote_input
 from agentq.coordinator.runs import run_record
-from agentq.sdk.async_client import AsyncRun
+from agentq.sdk.async_handles import AsyncRun
 from agentq.sdk.errors import RunFailed
 from agentq.sdk.options import Duration, to_timeout_ms
 from agentq.sdk.run_handle import Run, wait_timeout_error
