@@ -132,7 +132,7 @@ def test_a_conversation_that_cannot_travel_keeps_later_attempts_on_its_host(
     fail(world, first)
 
     assert elsewhere.claim(10) == []
-    assert world.get(run).tied
+    assert world.get(run).is_host_pinned
     assert world.get(run).spec.demands["host"] == "alpha"
     second = claim(here)
     talk.carry(second, b"all that was said")
@@ -196,7 +196,7 @@ def test_turns_that_wait_and_turns_that_come_go_to_the_host_of_their_session(
     world.tick()
     assert elsewhere.claim(10) == []
     assert claim(here).id == third
-    assert not world.get(first).tied
+    assert not world.get(first).is_host_pinned
 
 
 def test_a_run_gets_its_own_demand_of_a_host_back_when_its_conversation_can_travel(

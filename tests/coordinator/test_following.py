@@ -156,7 +156,10 @@ def test_a_follower_that_is_closed_when_it_is_about_to_wait_does_not_wait(world:
     logs.close()
 
     assert list(entries) == []
-    assert logs._own().block("XREAD", "BLOCK", NEVER_MS, "STREAMS", "nothing", "0", timeout_ms=NEVER_MS) is None
+    assert (
+        logs._blocking_connection().block("XREAD", "BLOCK", NEVER_MS, "STREAMS", "nothing", "0", timeout_ms=NEVER_MS)
+        is None
+    )
 
 
 def test_many_followers_of_one_run_all_hear_all_of_it(world: World) -> None:

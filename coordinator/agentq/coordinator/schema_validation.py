@@ -99,10 +99,10 @@ def _validate_in_subprocess(value: Any, schema: Mapping[str, Any]) -> list[Schem
         raise InvalidSchema("has a pattern that takes too long for this value")
     if done.returncode:
         raise RuntimeError(done.stderr.decode(errors="replace"))
-    told = json.loads(done.stdout)
-    if isinstance(told, str):
-        raise InvalidSchema(told)
-    return [SchemaFault(*each) for each in told]
+    faults = json.loads(done.stdout)
+    if isinstance(faults, str):
+        raise InvalidSchema(faults)
+    return [SchemaFault(*each) for each in faults]
 
 
 def _run_subprocess() -> None:
@@ -118,14 +118,14 @@ def _run_subprocess() -> None:
     limit_s = math.ceil(spent.ru_utime + spent.ru_stime) + CPU_LIMIT_S
     resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))
     value, schema = json.load(sys.stdin.buffer)
-    told: list[SchemaFault] | str
+    faults: list[SchemaFault] | str
     try:
-        told = _validate_in_process(value, schema)
+        faults = _validate_in_process(value, schema)
     except InvalidSchema as unfit:
-        told = str(unfit)
+        faults = str(unfit)
     except re.error as error:
-        told = f"has a pattern that is no regular expression: {error}"
-    json.dump(told, sys.stdout)
+        faults = f"has a pattern that is no regular expression: {error}"
+    json.dump(faults, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Parked(BaseException):
     pass."""
 
     def __init__(self, wait: RunWait, reason: str = "") -> None:
-        super().__init__(f"parked: {wait.in_words()}")
+        super().__init__(f"parked: {wait.describe()}")
         self.wait = wait
         self.reason = reason
 

@@ -190,7 +190,7 @@ def _attempt_line(attempt: AttemptRecord, progress: object) -> str:
 
 def _explicit_demands(run: RunRecord) -> dict[str, str]:
     """Those that somebody asked for; what follows from its agent and its conversation is told as such."""
-    follows = {f"{AGENT_LABEL}{run.spec.agent}", "host" if run.tied else ""}
+    follows = {f"{AGENT_LABEL}{run.spec.agent}", "host" if run.is_host_pinned else ""}
     return {name: value for name, value in run.spec.demands.items() if name not in follows}
 
 

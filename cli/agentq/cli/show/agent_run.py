@@ -20,7 +20,10 @@ def agent_run_pairs(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "may", ", ".join(filter(None, (turn.permissions, trusts)))
     yield "account", run.account or turn.account or ""
     yield "conversation", run.agent_session or (word and word.session) or ""
-    yield "host", f"{run.host}, where its conversation has to stay" if run.host and run.tied else run.host or ""
+    yield (
+        "host",
+        f"{run.host}, where its conversation has to stay" if run.host and run.is_host_pinned else run.host or "",
+    )
     yield "budgets", format_budgets(turn.budgets)
     yield "spent", "" if run.spending is None else format_spending(run.spending)
     yield "verdict", word.verdict if word is not None else ""

@@ -62,7 +62,7 @@ class Ticker:
         self.fault: AgentqError | None = None
         self.done_at_ms: dict[str, int] = {}
         """When each duty was last done here without a fault, for whoever asks."""
-        self._told = bool(owner)
+        self._was_owner = bool(owner)
         self._owner = owner or new_nonce()
         """A worker's id, where a worker does the duties: the scripts tell it of what is due sooner than it knows."""
         self._hasty = False
@@ -148,4 +148,4 @@ class Ticker:
             log.exception("the duty '%s' failed in partition %d", duty.name, partition)
             self.fault = AgentqError(f"The duty '{duty.name}' failed: {bug!r}")
             return self.tick_ms
-        return min(next_ms, (duty.ticks if self._told else 1) * self.tick_ms)
+        return min(next_ms, (duty.ticks if self._was_owner else 1) * self.tick_ms)

@@ -118,7 +118,7 @@ class PartitionEvents:
         if rest:
             return rest
         words = ("XREAD", "COUNT", EVENT_ENTRIES_PER_READ, "BLOCK", block_ms, "STREAMS", self.key, _entry_of(after))
-        reply = self._own().block(*words, timeout_ms=block_ms)
+        reply = self._blocking_connection().block(*words, timeout_ms=block_ms)
         return [event for entry in reply[0][1] for event in self.of_entry(entry)] if reply else []
 
     def _rest_of_entry(self, after: str) -> list[Event]:
@@ -149,9 +149,9 @@ class PartitionEvents:
 
     def interrupt(self) -> None:
         """End a `follow` that another thread waits in, or is about to."""
-        self._own().unblock()
+        self._blocking_connection().unblock()
 
-    def _own(self) -> Connection:
+    def _blocking_connection(self) -> Connection:
         with self._lock:
             if self._reader is None:
                 self._reader = self.store.connection.another()

@@ -36,7 +36,7 @@ def explain_session_turns(records: RunQueries, run: RunRecord) -> Iterator[str]:
 def explain_stranded_conversation(run: RunRecord, workers: Iterable[WorkerRecord], now_ms: int) -> Iterator[str]:
     """That the host is gone which has the conversation, where that cannot travel."""
     host = run.spec.demands.get(HOST_LABEL)
-    if not run.tied or host is None:
+    if not run.is_host_pinned or host is None:
         return
     there = [worker for worker in workers if worker.identity.labels.get(HOST_LABEL) == host]
     if any(worker.lease_until_ms > now_ms for worker in there):

@@ -258,8 +258,8 @@ class RunExplanation:
         wait = run.wait
         parked_at_ms = run.parked_at_ms or now_ms
         since = f"since {format_iso(parked_at_ms)}, {format_duration(now_ms - parked_at_ms)} ago"
-        about = "" if run.reason == wait.in_words() else f" ({run.reason})"
-        yield f"It waits for {wait.in_words()}{about}, {since}, and holds no slot."
+        about = "" if run.reason == wait.describe() else f" ({run.reason})"
+        yield f"It waits for {wait.describe()}{about}, {since}, and holds no slot."
         if wait.approval:
             yield f"`agentq approve {run.id}` gives the approval, `agentq deny {run.id}` refuses it."
         for name in wait.signals:
@@ -282,9 +282,9 @@ class RunExplanation:
             f"It {_state_phrase(run.state)} at {format_iso(ended_at_ms)}, {format_duration(now_ms - ended_at_ms)} ago."
         )
         if run.outcome is not None and run.state is not State.COMPLETED:
-            said = f": {run.outcome.error}" if run.outcome.error else ""
+            message = f": {run.outcome.error}" if run.outcome.error else ""
             code = "" if not run.outcome.exit_code else f" with code {run.outcome.exit_code}"
-            yield f"The reason is {run.outcome.class_.value}{code}{said.rstrip('.')}."
+            yield f"The reason is {run.outcome.class_.value}{code}{message.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
             # An attempt that parked, or was handed back, is none of the tries that retries are counted by.
             tried = run.attempt - sum(each.verb in ("park", "release") for each in run.attempts)
@@ -346,10 +346,10 @@ def _describe_ending(attempt: AttemptRecord) -> str:
     outcome = attempt.outcome
     verb = {"lose": "was lost", "release": "was handed back", "defer": describe_limit(attempt), "park": "was parked"}
     word = verb.get(attempt.verb or "", "failed" if attempt.verb == "fail" else "ended")
-    said = outcome.error if outcome is not None and outcome.error else ""
-    if outcome is not None and not said and outcome.exit_code is not None:
-        said = f"exit code {outcome.exit_code}"
-    return f"{word} on {attempt.worker}{f' ({said})' if said else ''}"
+    message = outcome.error if outcome is not None and outcome.error else ""
+    if outcome is not None and not message and outcome.exit_code is not None:
+        message = f"exit code {outcome.exit_code}"
+    return f"{word} on {attempt.worker}{f' ({message})' if message else ''}"
 
 
 def _explain_no_retry(run: RunRecord) -> str:

@@ -69,20 +69,20 @@ class PlanHeader(BaseModel):
 
 def format_source(header: PlanHeader, tasks: Sequence[TaskSubmission]) -> str:
     """What is kept, as a text."""
-    told = {
+    document = {
         "v": SOURCE_VERSION,
         "head": header.model_dump(mode="json", exclude_defaults=True),
         "tasks": list(map(task_fields, tasks)),
     }
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def parse_source(source: str) -> tuple[PlanHeader, list[TaskSubmission]]:
     """What is kept with a plan, read back."""
-    told = json.loads(source) if source.startswith(_SOURCE_PREFIX) else {}
-    if told.get("v") != SOURCE_VERSION:
-        raise Incompatible(f"This plan was made by another version of agentq ({told.get('v')!r}); use that one.")
-    return PlanHeader.model_validate(told["head"]), list(_parse_tasks(told["tasks"]))
+    document = json.loads(source) if source.startswith(_SOURCE_PREFIX) else {}
+    if document.get("v") != SOURCE_VERSION:
+        raise Incompatible(f"This plan was made by another version of agentq ({document.get('v')!r}); use that one.")
+    return PlanHeader.model_validate(document["head"]), list(_parse_tasks(document["tasks"]))
 
 
 def parse_header(source: str, plan: str) -> PlanHeader:
@@ -97,7 +97,7 @@ def task_fields(task: TaskSubmission) -> dict[str, Any]:
     return {"id": task.id, "spec": spec, **{name: list(ids) for name, ids in links.items() if ids}}
 
 
-def _parse_tasks(told: Sequence[dict[str, Any]]) -> Iterator[TaskSubmission]:
-    for each in told:
+def _parse_tasks(document: Sequence[dict[str, Any]]) -> Iterator[TaskSubmission]:
+    for each in document:
         spec = RunSpec.model_validate_json(json.dumps(each["spec"]))
         yield TaskSubmission(each["id"], spec, tuple(each.get("needs", ())), tuple(each.get("inputs", ())))

@@ -33,20 +33,20 @@ def plan_json(plan: PlanRecord) -> dict[str, Any]:
     }
 
 
-def read_plan(told: dict[str, Any]) -> PlanRecord:
+def read_plan(record: dict[str, Any]) -> PlanRecord:
     """The record that `plan_json` wrote."""
     from agentq.coordinator.plans.queries import PlanRecord
 
-    ended = told["ended_at"] is not None
+    ended = record["ended_at"] is not None
     return PlanRecord(
-        **{name: told[name] for name in ("id", "name", "on_failed", "sealed", "expected", "tasks", "stopped")},
-        retrying=told["retrying"],
-        counts={State(state): count for state, count in told["counts"].items()},
-        created_at_ms=parse_iso_ms(told["created_at"]),
-        stopped_why=told["stopped_why"] or "",
-        ended=told["state"] if ended else None,
-        ended_at_ms=read_time(told["ended_at"]),
-        made_by=told["made_by"] or "",
+        **{name: record[name] for name in ("id", "name", "on_failed", "sealed", "expected", "tasks", "stopped")},
+        retrying=record["retrying"],
+        counts={State(state): count for state, count in record["counts"].items()},
+        created_at_ms=parse_iso_ms(record["created_at"]),
+        stopped_why=record["stopped_why"] or "",
+        ended=record["state"] if ended else None,
+        ended_at_ms=read_time(record["ended_at"]),
+        made_by=record["made_by"] or "",
     )
 
 
@@ -70,23 +70,23 @@ def task_json(task: TaskRecord) -> dict[str, Any]:
     }
 
 
-def read_task(told: dict[str, Any]) -> TaskRecord:
+def read_task(record: dict[str, Any]) -> TaskRecord:
     """The record that `task_json` wrote."""
     from agentq.coordinator.model.spec import AgentSpending
     from agentq.coordinator.plans.queries import TaskRecord
 
     return TaskRecord(
-        id=told["id"],
-        run=told["run"],
-        agent=told["agent"],
-        state=State(told["state"]),
-        attempt=told["attempt"],
-        worker=told["worker"] or "",
-        reason=told["reason"] or "",
-        submitted_at_ms=parse_iso_ms(told["created_at"]),
-        claimed_at_ms=read_time(told["claimed_at"]),
-        started_at_ms=read_time(told["started_at"]),
-        finished_at_ms=read_time(told["finished_at"]),
-        class_=None if told["class"] is None else OutcomeClass(told["class"]),
-        spending=None if told["spent"] is None else AgentSpending.model_validate(told["spent"]),
+        id=record["id"],
+        run=record["run"],
+        agent=record["agent"],
+        state=State(record["state"]),
+        attempt=record["attempt"],
+        worker=record["worker"] or "",
+        reason=record["reason"] or "",
+        submitted_at_ms=parse_iso_ms(record["created_at"]),
+        claimed_at_ms=read_time(record["claimed_at"]),
+        started_at_ms=read_time(record["started_at"]),
+        finished_at_ms=read_time(record["finished_at"]),
+        class_=None if record["class"] is None else OutcomeClass(record["class"]),
+        spending=None if record["spent"] is None else AgentSpending.model_validate(record["spent"]),
     )

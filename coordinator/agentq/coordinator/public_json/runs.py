@@ -56,25 +56,27 @@ def run_entry_json(run: RunListEntry) -> dict[str, Any]:
     }
 
 
-def read_run_entry(told: dict[str, Any]) -> RunListEntry:
+def read_run_entry(source: dict[str, Any]) -> RunListEntry:
     """A run in a list, from its JSON."""
     from agentq.coordinator.runs.run_record import RunListEntry
 
     names = ("id", "state", "queue", "priority", "attempt")
     return RunListEntry(
-        **{name: told[name] for name in names},
-        demands=told["demands"] or {},
-        worker=told["worker"] or "",
-        reason=told["reason"] or "",
-        submitted_at_ms=parse_iso_ms(told["created_at"]),
+        **{name: source[name] for name in names},
+        demands=source["demands"] or {},
+        worker=source["worker"] or "",
+        reason=source["reason"] or "",
+        submitted_at_ms=parse_iso_ms(source["created_at"]),
     )
 
 
-def read_signal(told: dict[str, Any]) -> SignalMessage:
+def read_signal(source: dict[str, Any]) -> SignalMessage:
     """A signal, from its JSON, which `SignalMessage.record` makes."""
     from agentq.coordinator.runs.wait import SignalMessage
 
-    return SignalMessage(**{name: told[name] for name in ("id", "name", "data", "by")}, at_ms=parse_iso_ms(told["at"]))
+    return SignalMessage(
+        **{name: source[name] for name in ("id", "name", "data", "by")}, at_ms=parse_iso_ms(source["at"])
+    )
 
 
 def outcome_json(outcome: Outcome | None) -> dict[str, Any] | None:
@@ -115,7 +117,7 @@ def agent_json(run: RunRecord) -> dict[str, Any] | None:
         "session": run.spec.session,
         "agent_session": run.agent_session or (word and word.session),
         "host": run.host,
-        "stays": run.tied,
+        "stays": run.is_host_pinned,
         "verdict": word and word.verdict,
         "denials": list(word.denials) if word is not None else [],
         "spent": None if run.spending is None else spending_json(run.spending),

@@ -37,11 +37,11 @@ def session_json(session: SessionRecord) -> dict[str, Any]:
     }
 
 
-def read_session(told: dict[str, Any]) -> SessionRecord:
+def read_session(record: dict[str, Any]) -> SessionRecord:
     """The record that `session_json` wrote; names that a dialect has added are passed over."""
     from agentq.coordinator.sessions.verbs import SessionRecord
 
-    times = {f"{name}_ms": read_time(told[name]) for name in ("created_at", "used_at", "closed_at")}
+    times = {f"{name}_ms": read_time(record[name]) for name in ("created_at", "used_at", "closed_at")}
     return SessionRecord.model_validate(
-        told | times | {"turns": told["turns_in_line"], "made_by": told["made_by"] or ""}
+        record | times | {"turns": record["turns_in_line"], "made_by": record["made_by"] or ""}
     )

@@ -84,22 +84,22 @@ class Limits:
         """Say how much there is of a key from now on; who holds more than that keeps it."""
         check_limit(most, rate, when_full)
         bucket: tuple[CommandArgument, ...] = ("", "", "") if rate is None else (rate.units, rate.per_ms, rate.burst)
-        self._say("limit/set", check_limit_name(key), "" if most is None else most, *bucket, when_full.value)
+        self._call("limit/set", check_limit_name(key), "" if most is None else most, *bucket, when_full.value)
 
     def remove(self, key: str) -> None:
         """A key is not limited any more; whoever waits for it goes on."""
-        if "ok" not in self._say("limit/set", check_limit_name(key), "", "", "", "", ""):
+        if "ok" not in self._call("limit/set", check_limit_name(key), "", "", "", "", ""):
             raise NotFound(f"There is no limit {key}; `agentq limit ls` shows those that there are.")
 
     def shut(self, key: str, until_ms: int, why: str = "") -> None:
         """Let nobody in under a key until a time; who has room goes on."""
-        self._say(
+        self._call(
             "limit/block_until", check_limit_name(key), min(max(0, until_ms), DUE_AT_MS_MAX), why[:ERROR_CHARACTERS]
         )
 
     def open(self, key: str) -> None:
         """Let runs in again before the time to which a key is shut."""
-        self._say("limit/block_until", check_limit_name(key), 0, "")
+        self._call("limit/block_until", check_limit_name(key), 0, "")
 
     def get(self, key: str) -> LimitRecord:
         """A limit that is set, or shut."""
@@ -123,10 +123,10 @@ class Limits:
             flat = self.store.call("limit/list", partition, *names)
             for at in range(0, len(flat), 4):
                 key, fields, held, waiting = flat[at : at + 4]
-                told = found.setdefault(
+                stored = found.setdefault(
                     key, {"key": key, "held": 0, "waiting": 0, **_parse_rate(parse_script_json(fields))}
                 )
-                told["held"], told["waiting"] = told["held"] + held, told["waiting"] + waiting
+                stored["held"], stored["waiting"] = stored["held"] + held, stored["waiting"] + waiting
         return [_parse_limit(found[key]) for key in sorted(found)]
 
     def holders(self, key: str, most: int = HOLDERS_SHOWN) -> list[str]:
@@ -145,7 +145,7 @@ class Limits:
         rank = self.store.connection.command("ZRANK", self.store.key(partition, "limit_waiters", key), run_id)
         return None if rank is None else int(rank)
 
-    def _say(self, script: str, *words: CommandArgument) -> list[str]:
+    def _call(self, script: str, *words: CommandArgument) -> list[str]:
         replies = [str(self.store.call(script, partition, *words)) for partition in self.store.partitions()]
         for reply in replies:
             assert reply in ("ok", "not_found"), reply
@@ -179,14 +179,14 @@ def _suggest_limit(key: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"`agentq limit set {key} 1` sets it."
 
 
-def _parse_limit(told: dict[str, Any]) -> LimitRecord:
+def _parse_limit(stored: dict[str, Any]) -> LimitRecord:
     try:
-        return LimitRecord.model_validate(told)
+        return LimitRecord.model_validate(stored)
     except ValidationError:
-        known = {name: told[name] for name in ("key", "held", "waiting")}
+        known = {name: stored[name] for name in ("key", "held", "waiting")}
         return LimitRecord(**known, shut_why="its record is damaged; set or remove it")
 
 
-def _parse_rate(told: dict[str, str]) -> dict[str, Any]:
-    rate = {name: told.pop(name) for name in ("units", "per_ms", "burst") if name in told}
-    return {**told, "rate": rate or None}
+def _parse_rate(stored: dict[str, str]) -> dict[str, Any]:
+    rate = {name: stored.pop(name) for name in ("units", "per_ms", "burst") if name in stored}
+    return {**stored, "rate": rate or None}

@@ -46,17 +46,17 @@ class Queues:
 
     def pause(self, queue: str, why: str = "") -> None:
         """Claim nothing from a queue, or with `*` from any; what is held goes on."""
-        self._say("queue/pause", check_queue_or_all(queue), why[:ERROR_CHARACTERS])
+        self._call("queue/pause", check_queue_or_all(queue), why[:ERROR_CHARACTERS])
 
     def resume(self, queue: str) -> None:
         """Let a queue go on, or with `*` all that were not paused by name."""
-        if "ok" not in self._say("queue/resume", check_queue_or_all(queue)):
+        if "ok" not in self._call("queue/resume", check_queue_or_all(queue)):
             what = "All queues together are" if queue == ALL_QUEUES else f"The queue {queue} is"
             raise NotFound(f"{what} not paused; `agentq queue ls` shows what is.")
 
     def drain(self, queue: str, why: str = "") -> None:
         """Let no new runs into a queue until it is resumed; what is there goes on."""
-        self._say("queue/close_intake", check_queue_name(queue), why[:ERROR_CHARACTERS])
+        self._call("queue/close_intake", check_queue_name(queue), why[:ERROR_CHARACTERS])
 
     def paused(self) -> dict[str, QueuePause]:
         """What is paused, by queue; `*` is all of them."""
@@ -88,16 +88,16 @@ class Queues:
         found: dict[str, QueuePause] = {}
         for partition in self.store.partitions():
             flat = self.store.connection.command("HGETALL", self.store.key(partition, key))
-            for queue, told in pairs_to_dict(flat).items():
-                found[queue] = _parse_pause(queue, told)
+            for queue, text in pairs_to_dict(flat).items():
+                found[queue] = _parse_pause(queue, text)
         return found
 
     def weigh(self, queue: str, fair_key: str, weight: float) -> None:
         """Give a key so many turns in a queue where others get one; for the runs that come from now on."""
         check_fair_weight(fair_key, weight)
-        self._say("queue/set_weight", check_queue_name(queue), fair_key, f"{weight:g}")
+        self._call("queue/set_weight", check_queue_name(queue), fair_key, f"{weight:g}")
 
-    def _say(self, script: str, *words: CommandArgument) -> list[str]:
+    def _call(self, script: str, *words: CommandArgument) -> list[str]:
         replies = [str(self.store.call(script, partition, *words)) for partition in self.store.partitions()]
         for reply in replies:
             assert reply in ("ok", "not_paused"), reply
@@ -107,16 +107,16 @@ class Queues:
 
     def all(self) -> list[QueueStats]:
         """Every queue that has a run, or was told something."""
-        return self._look(self._names())
+        return self._read_stats(self._names())
 
     def page(self, limit: int, cursor: str | None = None, only: Collection[str] = ()) -> QueueStatsPage:
         """So many of them, by name; `only` of these, if any are named."""
         names = [name for name in self._names() if name > (cursor or "") and (not only or name in only)]
-        return QueueStatsPage(self._look(names[:limit]), names[limit - 1] if len(names) > limit else None)
+        return QueueStatsPage(self._read_stats(names[:limit]), names[limit - 1] if len(names) > limit else None)
 
     def get(self, name: str) -> QueueStats | None:
         """One queue; None if it has no run and was told nothing."""
-        return next(iter(self._look([name])), None)
+        return next(iter(self._read_stats([name])), None)
 
     def wait_until_empty(self, queue: str, timeout_ms: int | None = None) -> int:
         """Wait until all runs of a queue have ended; returns how many have not when the time is over."""
@@ -136,23 +136,23 @@ class Queues:
     def _names(self) -> list[str]:
         return sorted({*self.records.queues(), *self.paused(), *self.drained()} - {ALL_QUEUES})
 
-    def _look(self, names: Sequence[str]) -> list[QueueStats]:
+    def _read_stats(self, names: Sequence[str]) -> list[QueueStats]:
         found = {name: QueueStats(name) for name in names}
         for name, state, number, oldest in self.records.depths(names):
             found[name].counts[state] = found[name].counts.get(state, 0) + number
             if state is State.PENDING:
                 found[name].note(id_created_ms(oldest))
         paused, drained = self.paused(), self.drained()
-        told = {name: record for name, record in found.items() if record.counts or name in paused or name in drained}
-        for name, record in told.items():
+        visible = {name: record for name, record in found.items() if record.counts or name in paused or name in drained}
+        for name, record in visible.items():
             record.paused = paused.get(name) or paused.get(ALL_QUEUES)
             record.drained = drained.get(name)
         for partition in self.store.partitions():
-            self._add_rates(partition, told)
-        for record in told.values():
+            self._add_rates(partition, visible)
+        for record in visible.values():
             record.submitted_a_minute = round(record.submitted_a_minute, 1)
             record.ended_a_minute = round(record.ended_a_minute, 1)
-        return list(told.values())
+        return list(visible.values())
 
     def _add_rates(self, partition: int, found: dict[str, QueueStats]) -> None:
         window_ms, *flat = self.store.call("queue/get_rates", partition, RATE_WINDOW_MS, RATE_EVENTS_MAX)
@@ -185,9 +185,9 @@ def check_fair_weight(fair_key: str, weight: float) -> None:
         raise Invalid(f"A weight is a number from 0.01 to 1000, not {weight}.")
 
 
-def _parse_pause(queue: str, told: str) -> QueuePause:
+def _parse_pause(queue: str, text: str) -> QueuePause:
     """One that is damaged holds all the same."""
-    at_ms, _, why = told.partition(" ")
+    at_ms, _, why = text.partition(" ")
     if not at_ms.isdecimal():
         return QueuePause(queue, 0, "its record is damaged; resume the queue")
     return QueuePause(queue, int(at_ms), why)

@@ -53,7 +53,7 @@ class AttemptVerbs:
         body = to_json(progress)
         if len(body) > bounds.PROGRESS_BYTES:
             raise Invalid(f"Progress has {len(body)} bytes; {bounds.PROGRESS_BYTES} is the most.")
-        self._say("attempt/report_progress", claim.id, claim.fence, number, body)
+        self._call("attempt/report_progress", claim.id, claim.fence, number, body)
 
     def log(self, claim: Claim, number: int, chunks: Sequence[LogChunk]) -> None:
         """Append to a run's log what an attempt wrote since the last time.
@@ -66,7 +66,7 @@ class AttemptVerbs:
         longest = max((len(chunk.text) for chunk in chunks), default=0)
         if longest > bounds.LOG_CHUNK_CHARACTERS:
             raise Invalid(f"A chunk has {bounds.LOG_CHUNK_CHARACTERS} characters at the most, not {longest}.")
-        self._say("attempt/append_log", claim.id, claim.fence, number, *chain.from_iterable(chunks))
+        self._call("attempt/append_log", claim.id, claim.fence, number, *chain.from_iterable(chunks))
 
     def finish(self, finished: Sequence[tuple[Claim, Outcome]]) -> list[AgentqError | None]:
         """Say that the work of these attempts is in; tells which of them were refused."""
@@ -115,7 +115,7 @@ class AttemptVerbs:
         wait = wait or RunWait()
         if alarm_at_ms is not None:
             wait = wait.model_copy(update={"until_ms": _clamp_time(alarm_at_ms)})
-        return self._move("attempt/park", claim.id, claim.fence, *wait.words(reason))
+        return self._move("attempt/park", claim.id, claim.fence, *wait.script_arguments(reason))
 
     def receive(self, claim: Claim) -> Resumption | None:
         """What an attempt resumes with; None where its run has never parked. It stays until the attempt parks again."""
@@ -148,7 +148,7 @@ class AttemptVerbs:
 
     def intend(self, claim: Claim, intent: MergeProgress) -> None:
         """Note how far an attempt has come with its workspace, before it does what cannot be taken back."""
-        self._say("merge/record_step", claim.id, claim.fence, intent.to_wire())
+        self._call("merge/record_step", claim.id, claim.fence, intent.to_wire())
 
     def intent(self, claim: Claim) -> MergeProgress | None:
         """What the attempts before noted last, or this one."""
@@ -170,11 +170,11 @@ class AttemptVerbs:
 
     def step_aside(self, claim: Claim, line: str) -> None:
         """Leave that line, before the attempt ends."""
-        self._say("merge/leave_queue", claim.id, claim.fence, line)
+        self._call("merge/leave_queue", claim.id, claim.fence, line)
 
     # ---- how they are said
 
-    def _say(self, verb: str, run_id: str, *words: CommandArgument) -> str:
+    def _call(self, verb: str, run_id: str, *words: CommandArgument) -> str:
         reply = str(self.store.call(verb, partition_of(run_id), run_id, *words))
         refused = refusal_error(reply, f"run {run_id}")
         if refused is not None:
@@ -183,7 +183,7 @@ class AttemptVerbs:
 
     def _move(self, verb: str, run_id: str, *words: CommandArgument) -> State:
         """Say a verb, and learn the state that the run is in now."""
-        return State(self._say(verb, run_id, *words).removeprefix("ok "))
+        return State(self._call(verb, run_id, *words).removeprefix("ok "))
 
     def _say_many(
         self, verb: str, ids: Sequence[str], rows: Sequence[tuple[CommandArgument, ...]]

@@ -112,7 +112,7 @@ class Logs:
     def close(self) -> None:
         """End a `follow`, from whichever thread, also one that is about to wait."""
         self._closed.set()
-        self._own().close()
+        self._blocking_connection().close()
 
     def _follow(self, run_id: str, place: _LogPosition, block_ms: int) -> Iterator[RunLogEntry]:
         while not self._closed.is_set():
@@ -141,17 +141,17 @@ class Logs:
         """What was logged, the new place in the events, and whether it is time to look at the run."""
         keys = (self._key(run_id), self._events_key(run_id))
         words = ("XREAD", "COUNT", ENTRIES_PER_READ, "BLOCK", block_ms, "STREAMS", *keys, place, events)
-        reply = dict(self._own().block(*words, timeout_ms=block_ms) or ())
-        heard = reply.get(keys[1], [])
-        facts = [pairs_to_dict(flat) for _, flat in heard]
+        reply = dict(self._blocking_connection().block(*words, timeout_ms=block_ms) or ())
+        new_events = reply.get(keys[1], [])
+        facts = [pairs_to_dict(flat) for _, flat in new_events]
         told = any(fact["run"] == run_id and fact["state"] in TERMINAL_STATES for fact in facts)
         return (
             [_parse_entry(item) for item in reply.get(keys[0], [])],
-            heard[-1][0] if heard else events,
+            new_events[-1][0] if new_events else events,
             told or not reply,
         )
 
-    def _own(self) -> Connection:
+    def _blocking_connection(self) -> Connection:
         with self._lock:
             if self._reader is None:
                 self._reader = self.store.connection.another()

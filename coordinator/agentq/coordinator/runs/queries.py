@@ -136,12 +136,12 @@ class RunQueries:
         queues = self._readable_by(run_id)
         for partition in dict.fromkeys(map(partition_of, others)):
             ids = [other for other in others if partition_of(other) == partition]
-            for other, told in zip(ids, self.store.call("run/read_results", partition, queues, *ids), strict=True):
-                refused = refusal_error(told, f"run {other}") if isinstance(told, str) else None
+            for other, reply in zip(ids, self.store.call("run/read_results", partition, queues, *ids), strict=True):
+                refused = refusal_error(reply, f"run {other}") if isinstance(reply, str) else None
                 if refused is not None:
                     raise refused
-                if told:
-                    found.append(_parse_run(other, pairs_to_dict(told)))
+                if reply:
+                    found.append(_parse_run(other, pairs_to_dict(reply)))
         return found
 
     def _readable_by(self, run_id: str) -> str:
@@ -246,8 +246,8 @@ class RunQueries:
                 cursor, *flat = self.store.call("worker/list", partition, which, cursor, WORKERS_LISTED_PER_CALL)
                 for at in range(0, len(flat), 4):
                     worker, until_ms, fields, runs = flat[at : at + 4]
-                    told = _parse_worker(worker, partition, int(float(until_ms)), json.loads(fields), runs.split())
-                    found[partition, worker] = told
+                    reply = _parse_worker(worker, partition, int(float(until_ms)), json.loads(fields), runs.split())
+                    found[partition, worker] = reply
                 if cursor == "0":
                     break
         return sorted(found.values(), key=lambda each: (each.partition, each.lease_until_ms, each.id))

@@ -78,7 +78,7 @@ class RunRecord(BaseModel):
     model: str | None
     spending: AgentSpending | None
     """What its agent has spent in all attempts; None if none told anything."""
-    tied: bool
+    is_host_pinned: bool
     """Its conversation cannot travel: the demand `host` is not its submit's, but follows from that."""
     progress: JsonValue
     outcome: Outcome | None
@@ -113,7 +113,7 @@ class RunRecord(BaseModel):
             "submitted_at_ms": int(fields["submitted_at_ms"]),
             "spent": {name[6:]: int(times) for name, times in fields.items() if name.startswith("spent:")},
             "spending": parse_spending(fields["spending"]) if "spending" in fields else None,
-            "tied": "own_host_demand" in fields,
+            "is_host_pinned": "own_host_demand" in fields,
             **{name: fields.get(name) or None for name in ("agent_session", "host", "account", "model")},
             "progress": parsed("progress"),
             "outcome": _keep_outcome_fields(parsed("outcome")),

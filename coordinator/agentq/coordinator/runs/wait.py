@@ -73,17 +73,24 @@ class RunWait(BaseModel):
         except ValidationError as error:
             raise Invalid(describe_error(error)) from error
 
-    def words(self, reason: str) -> tuple[str | int | bytes, ...]:
-        """What the park script is told."""
+    def script_arguments(self, reason: str) -> tuple[str | int | bytes, ...]:
+        """The arguments of the park script."""
         names = (*self.signals, *((APPROVAL_SIGNAL,) if self.approval else ()))
         until = "" if self.until_ms is None else min(self.until_ms, bounds.DUE_AT_MS_MAX)
-        told = f" {' '.join(names)} " if names else ""
+        signals = f" {' '.join(names)} " if names else ""
         saved = b"" if self.state is None else to_json(self.state)
-        spell = "" if self.for_ms is None else self.for_ms
-        return until, spell, (reason or self.in_words())[: bounds.ERROR_CHARACTERS], told, self.children or "", saved
+        duration = "" if self.for_ms is None else self.for_ms
+        return (
+            until,
+            duration,
+            (reason or self.describe())[: bounds.ERROR_CHARACTERS],
+            signals,
+            self.children or "",
+            saved,
+        )
 
-    def in_words(self) -> str:
-        """What would wake it, but for the time: `an approval, or all of its children to end`."""
+    def describe(self) -> str:
+        """What wakes the run, apart from the time, as in `an approval, or all of its children to end`."""
         parts = ["an approval"] if self.approval else []
         parts += [f"the signal {name}" for name in self.signals]
         parts += [f"{self.children} of its children to end"] if self.children else []
@@ -137,13 +144,13 @@ class EndedChild(BaseModel):
 
     @classmethod
     def read(cls, child: str, state: str, outcome: str) -> EndedChild:
-        told = json.loads(outcome) if outcome else None
-        if told is not None:
-            told = {name: told.get(name) for name in ("class", "exit_code", "signal", "error", "result")}
-            size = len(to_json(told["result"]))
+        record = json.loads(outcome) if outcome else None
+        if record is not None:
+            record = {name: record.get(name) for name in ("class", "exit_code", "signal", "error", "result")}
+            size = len(to_json(record["result"]))
             if size > bounds.CHILD_RESULT_BYTES:
-                told |= {"result": None, "result_bytes": size}
-        return cls(id=child, state=state, outcome=told)
+                record |= {"result": None, "result_bytes": size}
+        return cls(id=child, state=state, outcome=record)
 
 
 class Resumption(BaseModel):
@@ -176,8 +183,8 @@ def receive_resumption(store: NamespaceStore, run_id: str, fence: str) -> Resump
             raise refusal_error(reply, f"run {run_id}") or Fenced()
         _, after, _, _, number, *rest = reply
         first = first or reply
-        told = rest[5 * int(number) :]
-        children += [EndedChild.read(*told[at : at + 3]) for at in range(0, len(told), 3)]
+        rows = rest[5 * int(number) :]
+        children += [EndedChild.read(*rows[at : at + 3]) for at in range(0, len(rows), 3)]
         if not after:
             break
     _, _, why, saved, number, *rest = first

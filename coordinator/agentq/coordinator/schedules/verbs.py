@@ -147,7 +147,7 @@ class Schedules:
 
     def pause(self, name: str, why: str = "") -> ScheduleRecord:
         """Let no tick come until the schedule is resumed; the runs that it made go on."""
-        self._say(name, self._call("schedule/pause", check_schedule_name(name), why[:ERROR_CHARACTERS]))
+        self._raise_refusal(name, self._call("schedule/pause", check_schedule_name(name), why[:ERROR_CHARACTERS]))
         return self.get(name)
 
     def resume(self, name: str) -> ScheduleRecord:
@@ -175,7 +175,7 @@ class Schedules:
         word = self._call("schedule/trigger", name, run_id)
         if word.startswith("exists "):
             return SubmitReceipt(word.removeprefix("exists "), created=False)
-        self._say(name, word)
+        self._raise_refusal(name, word)
         return SubmitReceipt(run_id, created=True)
 
     def remove(self, name: str) -> None:
@@ -257,14 +257,14 @@ class Schedules:
         for _ in range(UPDATE_ATTEMPTS):
             word = say()
             if word != "stale":
-                self._say(name, word)
+                self._raise_refusal(name, word)
                 return word
         raise Stale(f"The schedule {name} is being changed all the time; nothing was done.")
 
     def _call(self, script: str, name: str, *words: CommandArgument) -> str:
         return str(self.store.call(script, self.partition(name), name, *words))
 
-    def _say(self, name: str, word: str) -> None:
+    def _raise_refusal(self, name: str, word: str) -> None:
         refused = refusal_error(word, f"schedule {name}")
         if refused is not None:
             raise refused

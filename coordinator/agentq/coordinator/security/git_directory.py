@@ -117,11 +117,11 @@ class OwnGitDirectories:
             return known[0]
         settings = list(_list_allowed(place))
         text = format_settings([*settings, ("extensions.worktreeConfig", "true")] if sparse else settings)
-        made = _make_directory(place.common, text, f"{place.own}\n" if apart else "")
+        own_directory = _make_directory(place.common, text, f"{place.own}\n" if apart else "")
         if not apart:
             _make_room(self._made)
-            self._made[looks] = made, read_file_state(made / "config")
-        return made
+            self._made[looks] = own_directory, read_file_state(own_directory / "config")
+        return own_directory
 
 
 def _list_allowed(place: GitPlace) -> Iterator[tuple[str, str | None]]:
@@ -255,10 +255,10 @@ def _make_directory(common: Path, text: str, apart: str) -> Path:
     """One with these settings: the same for all who need the same."""
     folder = _get_folder()
     digest = hashlib.blake2b(os.fsencode(f"{common}\n{apart}\n{text}"), digest_size=16).hexdigest()
-    made = folder / digest
-    if _is_whole(made, common, text):
-        os.utime(made)
-        return made
+    own_directory = folder / digest
+    if _is_whole(own_directory, common, text):
+        os.utime(own_directory)
+        return own_directory
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_unused(folder)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
@@ -266,25 +266,25 @@ def _make_directory(common: Path, text: str, apart: str) -> Path:
         (new / "config").write_bytes(os.fsencode(text))
         for name in LINKED_PATHS:
             (new / name).symlink_to(common / name)
-        _put_in_place(new, made)
+        _put_in_place(new, own_directory)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    return made
+    return own_directory
 
 
-def _put_in_place(new: Path, made: Path) -> None:
+def _put_in_place(new: Path, own_directory: Path) -> None:
     """The whole directory, or of one that is there the files that differ."""
     with suppress(OSError):
-        new.rename(made)
+        new.rename(own_directory)
         return
     for name in (*LINKED_PATHS, "config"):
-        (new / name).replace(made / name)
+        (new / name).replace(own_directory / name)
 
 
-def _is_whole(made: Path, common: Path, text: str) -> bool:
+def _is_whole(own_directory: Path, common: Path, text: str) -> bool:
     try:
-        return (made / "config").read_bytes() == os.fsencode(text) and all(
-            os.readlink(made / name) == str(common / name) for name in LINKED_PATHS
+        return (own_directory / "config").read_bytes() == os.fsencode(text) and all(
+            os.readlink(own_directory / name) == str(common / name) for name in LINKED_PATHS
         )
     except OSError:
         return False

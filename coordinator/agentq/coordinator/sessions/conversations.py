@@ -102,19 +102,19 @@ class AgentConversations:
 
     def open(self, claim: Claim) -> AgentConversation:
         """What an attempt begins from."""
-        facts = _ConversationReply(*self._ask("conversation/get", claim))
+        stored = _ConversationReply(*self._ask("conversation/get", claim))
         return AgentConversation(
-            agent_session=facts.agent_session or None,
-            host=facts.host or None,
-            account=facts.account or None,
-            movable=facts.carried == "1",
-            fork=facts.fork == "1",
-            begun=facts.begun == "1",
-            model=facts.model or None,
-            cwd=facts.cwd or None,
-            totals=json.loads(facts.totals) if facts.totals else {},
-            spent=_parse_totals(facts.run, facts.session),
-            budgets=_budgets_adapter.validate_json(facts.budgets) if facts.budgets else None,
+            agent_session=stored.agent_session or None,
+            host=stored.host or None,
+            account=stored.account or None,
+            movable=stored.carried == "1",
+            fork=stored.fork == "1",
+            begun=stored.begun == "1",
+            model=stored.model or None,
+            cwd=stored.cwd or None,
+            totals=json.loads(stored.totals) if stored.totals else {},
+            spent=_parse_totals(stored.run, stored.session),
+            budgets=_budgets_adapter.validate_json(stored.budgets) if stored.budgets else None,
         )
 
     def bind(
@@ -124,11 +124,11 @@ class AgentConversations:
 
         Unless it is movable, later attempts and turns go to this host.
         """
-        facts = [_validate(_fact_adapter, text or "", what) for text, what in (
+        stored = [_validate(_fact_adapter, text or "", what) for text, what in (
             (agent_session, "session of an agent"), (account, "account"), (model, "model")
         )]  # fmt: skip
-        session, payer, model = facts
-        self._say(
+        session, payer, model = stored
+        self._call(
             "conversation/bind",
             claim,
             session,
@@ -149,10 +149,10 @@ class AgentConversations:
             0 <= each < SPENT_COUNT_MAX for each in numbers
         ):
             raise Invalid(f"Nobody can have spent that: {spending}.")
-        told = json.dumps(dict(totals)) if totals else ""
-        if len(told) > TOTALS_BYTES:
-            raise Invalid(f"The totals have {len(told)} bytes; {TOTALS_BYTES} is the most.")
-        run, session = self._ask("conversation/record_spending", claim, cost, *numbers, told)
+        result = json.dumps(dict(totals)) if totals else ""
+        if len(result) > TOTALS_BYTES:
+            raise Invalid(f"The totals have {len(result)} bytes; {TOTALS_BYTES} is the most.")
+        run, session = self._ask("conversation/record_spending", claim, cost, *numbers, result)
         return _parse_totals(run, session)
 
     def carry(self, claim: Claim, transcript: bytes) -> None:
@@ -162,7 +162,7 @@ class AgentConversations:
             raise TranscriptTooLarge(
                 f"The transcript has {len(packed)} bytes, compressed; {TRANSCRIPT_BYTES} is the most."
             )
-        self._say("conversation/save_transcript", claim, packed)
+        self._call("conversation/save_transcript", claim, packed)
 
     def carried(self, claim: Claim) -> bytes | None:
         """The transcript of the conversation that an attempt goes on with, if it was carried."""
@@ -172,7 +172,7 @@ class AgentConversations:
         except (ValueError, zlib.error) as error:
             raise Invalid(f"The transcript that was carried is broken: {error}.") from error
 
-    def _say(self, script: str, claim: Claim, *words: CommandArgument) -> None:
+    def _call(self, script: str, claim: Claim, *words: CommandArgument) -> None:
         reply = self.store.call(script, partition_of(claim.id), claim.id, claim.fence, *words)
         refused = refusal_error(str(reply), f"run {claim.id}")
         if refused is not None:

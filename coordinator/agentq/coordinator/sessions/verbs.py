@@ -110,7 +110,7 @@ class Sessions:
         """
         agent, fork = _validate(_name_adapter, agent, "an agent"), fork and check_session_name(fork)
         operation = operation or self.store.nonce()
-        name = self._made_name(agent, fork, operation) if name is None else self._free_name(name, fork)
+        name = self._generate_name(agent, fork, operation) if name is None else self._check_new_name(name, fork)
         where = "" if cwd is None else _validate(_text_adapter, cwd, "a folder")
         which = "" if model is None else _validate(_model_adapter, model, "a model")
         caps = "" if budgets is None else budgets.model_dump_json(exclude_none=True)
@@ -118,7 +118,7 @@ class Sessions:
         reply = str(self.store.call("session/create", self.partition(name), *words))
         if reply.startswith("no_session"):
             raise NotFound(self.unknown(fork or ""))
-        self._say(name, reply)
+        self._raise_refusal(name, reply)
         return self.get(name)
 
     def get(self, name: str) -> SessionRecord:
@@ -132,23 +132,23 @@ class Sessions:
         """A page of sessions, the last used first."""
         if not 1 <= limit <= LIST_PER_CALL:
             raise Invalid(f"A page has 1 to {LIST_PER_CALL} sessions, not {limit}.")
-        shelves = [self._read(partition, cursor or "", limit) for partition in self.store.partitions()]
-        floor = max((shelf.cursor for shelf in shelves if shelf.cursor), key=_parse_cursor, default=None)
-        found = sorted((each for shelf in shelves for each in shelf.sessions), key=_sort_key, reverse=True)
+        pages = [self._read(partition, cursor or "", limit) for partition in self.store.partitions()]
+        floor = max((part.cursor for part in pages if part.cursor), key=_parse_cursor, default=None)
+        found = sorted((each for part in pages for each in part.sessions), key=_sort_key, reverse=True)
         if floor is not None:
             found = [each for each in found if _sort_key(each) >= _parse_cursor(floor)]
         if len(found) > limit:
             found = found[:limit]
             floor = f"{found[-1].used_at_ms} {found[-1].name}"
-        return SessionListPage(found, floor, sorted(name for shelf in shelves for name in shelf.damaged))
+        return SessionListPage(found, floor, sorted(name for part in pages for name in part.damaged))
 
     def all(self) -> Iterator[SessionRecord]:
         """Every session, the last used first."""
         cursor: str | None = None
         while True:
-            shelf = self.list(limit=LIST_PER_CALL, cursor=cursor)
-            yield from shelf.sessions
-            cursor = shelf.cursor
+            part = self.list(limit=LIST_PER_CALL, cursor=cursor)
+            yield from part.sessions
+            cursor = part.cursor
             if cursor is None:
                 return
 
@@ -184,12 +184,12 @@ class Sessions:
         shown = f"There is no session {name[:80]}; `agentq session ls` shows those that there are."
         return shown + suggest_session(self.store, name)
 
-    def _made_name(self, agent: str, fork: str | None, operation: str) -> str:
+    def _generate_name(self, agent: str, fork: str | None, operation: str) -> str:
         digests = (blake2b(f"{operation} {number}".encode(), digest_size=NAME_DIGEST_BYTES) for number in count())
         names = (f"{agent}-{digest.hexdigest()}" for digest in digests)
         return next(name for name in names if fork is None or self.partition(name) == self.partition(fork))
 
-    def _free_name(self, name: str, fork: str | None) -> str:
+    def _check_new_name(self, name: str, fork: str | None) -> str:
         name = check_session_name(name)
         if fork is not None and self.partition(name) != self.partition(fork):
             names = (f"{name}-{number}" for number in count(2))
@@ -210,7 +210,7 @@ class Sessions:
                 damaged.append(flat[at])
         return SessionListPage(found, cursor or None, damaged)
 
-    def _say(self, name: str, reply: str) -> None:
+    def _raise_refusal(self, name: str, reply: str) -> None:
         refused = refusal_error(reply, f"session {name}")
         if refused is not None:
             raise refused

@@ -112,9 +112,9 @@ class EmbeddedServer:
         # NOSAVE, because a script that hangs blocks a plain SHUTDOWN; the append-only file is synced all the same.
         if _call_server(self._address(), b"SHUTDOWN NOSAVE")[1] is None:
             self._signal(pid, signal.SIGTERM)  # somebody deleted its socket
-        if not self._gone(pid, patience_ms):
+        if not self._wait_until_exited(pid, patience_ms):
             self._signal(pid, signal.SIGKILL)
-            if not self._gone(pid, patience_ms):
+            if not self._wait_until_exited(pid, patience_ms):
                 raise self._silent()
             (self.folder / "pid").unlink(missing_ok=True)  # it was to end, so nobody shall start it again
         return True
@@ -259,7 +259,7 @@ class EmbeddedServer:
                     return f"{private}/socket"
         raise errors.Invalid(f"{self.folder} is too long a path, and /tmp has no place for us; set AGENTQ_HOME.")
 
-    def _gone(self, pid: int, patience_ms: int) -> bool:
+    def _wait_until_exited(self, pid: int, patience_ms: int) -> bool:
         """Wait until nobody, or a successor, serves the folder. Only a free lock says that no child writes there."""
         return _wait_until(lambda: (now := self.pid()) != pid and not (now is None and self._locked()), patience_ms)
 

@@ -64,9 +64,9 @@ class SentinelTopology:
         primary = self._primary
         if primary is None:
             question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
-            (host, port), asked = _ask_first(self._places, self._link, question)
+            (host, port), answered_by = _ask_first(self._places, self._link, question)
             # The others may be gone, which costs time to find out: ask this one first from now on.
-            self._places.sort(key=lambda place: place != asked)
+            self._places.sort(key=lambda place: place != answered_by)
             primary = self._primary = host, int(port)
         return primary
 
@@ -83,7 +83,7 @@ class ClusterTopology:
         self._slots: dict[int, Endpoint] = {}
 
     def place(self, key: str | None) -> Endpoint:
-        slots = self._slots or self._asked()
+        slots = self._slots or self._query_slots()
         if key is None:
             return next(iter(slots.values()))
         try:
@@ -95,28 +95,28 @@ class ClusterTopology:
     def forget(self) -> None:
         self._slots = {}
 
-    def moved(self, redirect: exceptions.AskError, asked: Endpoint) -> Endpoint:
+    def moved(self, redirect: exceptions.AskError, answered_by: Endpoint) -> Endpoint:
         """Learn who has a slot now from the node that no longer has it."""
-        place = redirect_target(redirect, asked)
+        place = redirect_target(redirect, answered_by)
         self._slots = {**self._slots, redirect.slot_id: place}
         return place
 
-    def _asked(self) -> dict[int, Endpoint]:
-        ranges, asked = _ask_first(self._seeds, self._link, ("CLUSTER", "SLOTS"))
+    def _query_slots(self) -> dict[int, Endpoint]:
+        ranges, answered_by = _ask_first(self._seeds, self._link, ("CLUSTER", "SLOTS"))
         slots = {
-            slot: (primary[0] or asked[0], int(primary[1]))
+            slot: (primary[0] or answered_by[0], int(primary[1]))
             for first, last, primary, *_ in ranges
             for slot in range(int(first), min(int(last) + 1, REDIS_CLUSTER_HASH_SLOTS))
         }
         # Any node that is known can be asked the next time, so that the cluster may lose all of those in the address.
-        self._seeds = list(dict.fromkeys([asked, *slots.values(), *self._seeds]))
+        self._seeds = list(dict.fromkeys([answered_by, *slots.values(), *self._seeds]))
         self._slots = slots
         return slots
 
 
-def redirect_target(redirect: exceptions.AskError, asked: Endpoint) -> Endpoint:
+def redirect_target(redirect: exceptions.AskError, answered_by: Endpoint) -> Endpoint:
     """The place that a redirection names; a node that does not know its own name leaves it empty."""
-    return redirect.host or asked[0], redirect.port
+    return redirect.host or answered_by[0], redirect.port
 
 
 def _ask_first(
@@ -125,9 +125,9 @@ def _ask_first(
     """Ask one after another until one knows."""
     problem: Exception | None = None
     for place in list(places):
-        asked = link(place)
+        answered_by = link(place)
         try:
-            answer = send_and_read(asked, words)
+            answer = send_and_read(answered_by, words)
         except exceptions.RedisError as fault:
             problem = problem or fault
         else:
@@ -135,7 +135,7 @@ def _ask_first(
                 return answer, place
             problem = exceptions.ConnectionError(f"{place[0]}:{place[1]} does not know {words[-1]!r}")
         finally:
-            asked.disconnect()
+            answered_by.disconnect()
     assert problem is not None
     raise problem
 

@@ -103,7 +103,7 @@ class Webhooks:
         decode_secret(secret)
         at = ",".join(PartitionEvents(self.store, partition).last_id() for partition in self.store.partitions())
         filter_ = which.model_dump_json(exclude_defaults=True)
-        self._say("webhook/create", name, url, filter_, secret, at, operation)
+        self._call("webhook/create", name, url, filter_, secret, at, operation)
         return self.get(name), secret
 
     def get(self, name: str) -> WebhookRecord:
@@ -119,21 +119,21 @@ class Webhooks:
 
     def remove(self, name: str) -> None:
         """Tell nobody through it any more."""
-        self._say("webhook/delete", check_webhook_name(name))
+        self._call("webhook/delete", check_webhook_name(name))
 
     def pause(self, name: str, why: str = "") -> WebhookRecord:
         """Let it rest. What happens meanwhile is told when it is resumed, as far as the events are kept."""
-        return self._alter(name, state="paused", why=why)
+        return self._update(name, state="paused", why=why)
 
     def resume(self, name: str) -> WebhookRecord:
         """Let it go on from where it was, also one that was disabled."""
-        return self._alter(name, state="active")
+        return self._update(name, state="active")
 
     def rotate(self, name: str, *, secret: str | None = None, overlap_ms: int = SECRET_OVERLAP_MS) -> str:
         """Give it another secret, which is told here and nowhere else. The one before signs, too, for a while."""
         secret = secret or make_secret()
         decode_secret(secret)
-        self._alter(name, secret=secret, overlap_ms=overlap_ms)
+        self._update(name, secret=secret, overlap_ms=overlap_ms)
         return secret
 
     def deliveries(self, name: str, *, limit: int = DELIVERIES_KEPT) -> list[WebhookDelivery]:
@@ -164,23 +164,23 @@ class Webhooks:
             raise NotFound(
                 f"The log of the webhook {name} has no message {message[:80]!r}; it keeps the last {DELIVERIES_KEPT}."
             )
-        self._put(name, found.message, found.type, found.body, operation)
+        self._queue_message(name, found.message, found.type, found.body, operation)
 
     def test(self, name: str, *, operation: str | None = None) -> str:
         """Have a message delivered that says nothing; returns its id, under which the log will tell of it."""
         message = f"msg_test_{operation or new_nonce()}"
         body = format_body(TEST_EVENT, self.store.time_ms(), {"webhook": name})
-        self._put(check_webhook_name(name), message, TEST_EVENT, body, operation)
+        self._queue_message(check_webhook_name(name), message, TEST_EVENT, body, operation)
         return message
 
-    def _put(self, name: str, message: str, kind: str, body: str, operation: str | None) -> None:
-        told = json.dumps({"id": message, "type": kind, "body": body}, separators=(",", ":"))
-        self._say("webhook/redeliver", name, told, operation or self.store.nonce())
+    def _queue_message(self, name: str, message: str, kind: str, body: str, operation: str | None) -> None:
+        message_json = json.dumps({"id": message, "type": kind, "body": body}, separators=(",", ":"))
+        self._call("webhook/redeliver", name, message_json, operation or self.store.nonce())
 
-    def _alter(
+    def _update(
         self, name: str, *, state: str = "", why: str = "", secret: str = "", overlap_ms: int = 0
     ) -> WebhookRecord:
-        self._say(
+        self._call(
             "webhook/update",
             check_webhook_name(name),
             state,
@@ -200,7 +200,7 @@ class Webhooks:
         flat = self.store.call("webhook/list", HOME_PARTITION, *names)
         return [_parse_webhook(*flat[at : at + FIELDS_PER_WEBHOOK]) for at in range(0, len(flat), FIELDS_PER_WEBHOOK)]
 
-    def _say(self, script: str, name: str, *words: str | int) -> None:
+    def _call(self, script: str, name: str, *words: str | int) -> None:
         reply = str(self.store.call(script, HOME_PARTITION, name, *words))
         if reply == "not_found":
             raise self._unknown(name)
@@ -252,8 +252,8 @@ def _parse_delivery(entry: str, flat: list[Any]) -> WebhookDelivery:
     return WebhookDelivery.model_validate(fields | {"id": entry, "status": status, "asked": fields["requested"] == "1"})
 
 
-def _parse_webhook(name: str, told: str, again: int) -> WebhookRecord:
-    fields: dict[str, Any] = json.loads(told)
+def _parse_webhook(name: str, message_json: str, again: int) -> WebhookRecord:
+    fields: dict[str, Any] = json.loads(message_json)
     of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["filter"]), "again": again}
     return WebhookRecord.model_validate({**fields, **of_others})
 

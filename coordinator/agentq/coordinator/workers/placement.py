@@ -58,19 +58,19 @@ def find_placement_problem(
         return lacking
     missing = unmet_demands(labels, demands)
     if missing:
-        said = (
+        problem = (
             f"It demands {', '.join(format_demands(missing))}, and no worker registered for its queue, "
             f"{queue}, offers that."
         )
-        return PlacementProblem(missing, said, suggest_worker(queue, missing))
+        return PlacementProblem(missing, problem, suggest_worker(queue, missing))
     if any(meets_demands(of, demands) for of in labels):
-        said = f"Every worker of its queue, {queue}, that meets its demands takes only runs that ask for its labels."
+        problem = f"Every worker of its queue, {queue}, that meets its demands takes only runs that ask for its labels."
         return PlacementProblem(
-            dict(demands), said, f"Start one without --only-matching: `agentq worker --queue {queue}`."
+            dict(demands), problem, f"Start one without --only-matching: `agentq worker --queue {queue}`."
         )
     every = ", ".join(format_demands(demands))
-    said = f"Some worker of its queue, {queue}, meets each of its demands ({every}), but none meets them all."
-    return PlacementProblem(dict(demands), said, suggest_worker(queue, demands))
+    problem = f"Some worker of its queue, {queue}, meets each of its demands ({every}), but none meets them all."
+    return PlacementProblem(dict(demands), problem, suggest_worker(queue, demands))
 
 
 def _find_agent_problem(
@@ -94,5 +94,5 @@ def _find_agent_problem(
         )
     if told != {AGENT_BLOCKED}:
         return None
-    said = f"Every worker of its queue, {queue}, that has the agent {agent} has all its accounts there shut."
-    return PlacementProblem({name: AGENT_READY}, said, "It goes on when the first of them opens.", agent)
+    problem = f"Every worker of its queue, {queue}, that has the agent {agent} has all its accounts there shut."
+    return PlacementProblem({name: AGENT_READY}, problem, "It goes on when the first of them opens.", agent)
