@@ -19,7 +19,8 @@ def test_a_record_tells_everything_but_secrets_and_fences(valkey: Server, make_s
     workspace = {"repository": "https://ann:s3cret@git.example/shop", "base": "main"}
     argv = ["true", "ghp_" + "a1B2" * 9]
     run = serving.submit(env={"API_KEY": "s3cret", "SHOWN": "yes"}, queue="mail", workspace=workspace, argv=argv)
-    serving.store.connection.command("HSET", serving.store.key(0, "run", run), "fence", "1-abc")
+    fenced = ("fence", "1-abc", "delivered_to", "1-abc - -", "attempt_spending", "1-abc 0 0 0 0 0 0")
+    serving.store.connection.command("HSET", serving.store.key(0, "run", run), *fenced)
     with connect(serving.url, token=serving.token("read", queues=["mail"])) as client:
         record = client.run(run).record()
         assert record.spec.env == {"API_KEY": "…", "SHOWN": "yes"}
@@ -27,6 +28,10 @@ def test_a_record_tells_everything_but_secrets_and_fences(valkey: Server, make_s
         assert record.spec.workspace is not None
         assert record.spec.workspace.repository == "https://ann:…@git.example/shop"
         assert (record.fence, record.spec.queue) == ("", "mail")
+        with serving.client(serving.token("read", queues=["mail"])) as reader:
+            shown = reader.post("/records/runs", json={"ids": [run]})
+        assert shown.status_code == 200
+        assert "1-abc" not in shown.text
         with pytest.raises(NotAllowed, match="not for other"):
             client.run(serving.submit(queue="other")).record()
         with pytest.raises(NotFound, match="There is no run"):

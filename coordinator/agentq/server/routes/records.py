@@ -32,8 +32,8 @@ from agentq.server.service import ServerService, get_service
 router = APIRouter(prefix="/records", tags=["records"], dependencies=[ONLY_KNOWN_PARAMETERS])
 
 IDS_MAX = 500
-SECRET_FIELDS = ("fence", "operation")
-"""Fields that only the worker of the run may see."""
+SECRET_FIELDS = ("fence", "operation", "delivered_to", "attempt_spending")
+"""Fields that contain a fence or a nonce, which only the worker of the run may see."""
 
 SessionNamePath = Annotated[str, Path(description="The name of a session.")]
 
