@@ -1,9 +1,9 @@
-"""The fence of an attempt, in RQ's terms: a client that writes nothing for an attempt that was superseded.
+"""Fences an attempt at an RQ job: its client writes nothing once the attempt was superseded.
 
-RQ writes what becomes of a job in transactions. Here each of them watches the run that the job is, and looks for the
-attempt's own fence before it is sent: if the run has gone on without this attempt, or does so before the transaction
-is executed, nothing of it is. So between the look and the write there is no gap, however long the process is stopped
-there. In the same transaction as the outcome, the job leaves the record of those whose outcome is to be told.
+RQ writes the outcome of a job in transactions. Each of them watches the job's run and reads the attempt's fence before
+it is sent: if another attempt has the run, or gets it before the transaction executes, nothing is written. So there is
+no gap between check and write, however long the process is stopped there. The same transaction removes the job from the
+record of jobs whose outcome is to be told.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentq.coordinator.errors import Fenced, Refused
 WRITE_COMMANDS = frozenset(
     ("HSET", "HDEL", "HINCRBY", "HINCRBYFLOAT", "PERSIST", "EXPIRE", "DEL", "ZADD", "ZREM", "SADD", "SREM", "LREM")
 )
-"""Commands by which RQ writes of a job outside of a transaction."""
+"""Commands by which RQ writes a job outside of transactions."""
 RQ_KEY_PREFIX = "rq:"
 
 
@@ -32,27 +32,27 @@ class OutcomeAlreadyWritten(Refused):
 
 @dataclass
 class RqFence:
-    """What an attempt has to show, and what it has to close."""
+    """What an attempt has to present, and which entry it has to close."""
 
     run_key: str
     """The hash of the run."""
     text: str
     """The fence that it got with its claim."""
     jobs_key: str
-    """The record of jobs whose outcome is to be told."""
+    """The record of jobs whose outcome is to be told to RQ."""
     run: str
-    """The field of that record which this attempt closes: its own run's, as a rule."""
+    """The field of that record which this attempt closes: usually its own run's."""
     closing: bool = False
-    """Whether the next transaction is the outcome."""
+    """Whether the next transaction writes the outcome."""
     outcome_written: bool = False
     """Whether the outcome was found to be written already."""
     broken: bool = False
-    """Whether it could not be written, or nobody can say."""
+    """Whether writing the outcome failed, or may have."""
 
     def check(self, holder: str | None, is_open: bool) -> None:
-        """Refuse an attempt that has the run no longer, and one whose outcome is there, though its reply was lost."""
+        """Refuse a fenced attempt, and one whose outcome is written already although its reply was lost."""
         if holder != self.text:
-            raise Fenced(f"The run {self.run} has gone on without this attempt; nothing more is written of its job.")
+            raise Fenced(f"Another attempt has the run {self.run}; this one writes nothing more of its job.")
         if self.broken:
             raise redis.ConnectionError(f"The outcome of the run {self.run} could not be written.")
         self.outcome_written = self.outcome_written or (self.closing and not is_open)
@@ -61,7 +61,7 @@ class RqFence:
 
 
 class FencedPipeline(Pipeline):
-    """A transaction that is executed only while its attempt has the run."""
+    """A transaction that executes only while its attempt holds the run."""
 
     def __init__(self, pool: ConnectionPool, callbacks: Any, fence: RqFence, *, closes: bool) -> None:
         self._fence = fence
@@ -75,7 +75,7 @@ class FencedPipeline(Pipeline):
         super().reset()
 
     def watch(self, *names: Any) -> None:
-        """Watch the run too, and look whether it is still ours: from here on any change ends the transaction."""
+        """Watch the run too, and check its fence: from here on any change aborts the transaction."""
         self._watch_run(*names)
         self._watched_values = self._read_values(names)
 
@@ -92,11 +92,11 @@ class FencedPipeline(Pipeline):
         self._watching = True
 
     def _read_values(self, names: Iterable[Any]) -> dict[Any, Any]:
-        """What stands in the keys that the caller watches."""
+        """The values of the keys that the caller watches."""
         return {name: self.immediate_execute_command("DUMP", name) for name in names}  # type: ignore[no-untyped-call]
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """All of it, or nothing."""
+        """Execute everything or nothing."""
         if not self.command_stack:
             return super().execute(raise_on_error)
         closes = self._closes and self._fence.closing
@@ -107,7 +107,7 @@ class FencedPipeline(Pipeline):
         except (Refused, WatchError):
             raise
         except BaseException:
-            # What comes next must not be taken for the outcome.
+            # The next transaction must not be taken for the outcome.
             self._fence.broken = self._fence.broken or closes
             raise
         if closes:
@@ -120,8 +120,9 @@ class FencedPipeline(Pipeline):
         return replies
 
     def _execute_until_done(self, raise_on_error: bool) -> list[Any]:
-        """Send it again where the run was changed, perhaps by a word of its own worker. Where what the caller watches
-        has changed, it is theirs to try again."""
+        """Retry when the run has changed, perhaps by a report of its own worker. If keys that the caller watches have
+        changed, the caller has to retry.
+        """
         stack, scripts, seen = (
             list(self.command_stack),
             set(self.scripts),
@@ -130,7 +131,7 @@ class FencedPipeline(Pipeline):
         while True:
             try:
                 if not self._watching:
-                    # After MULTI redis-py refuses to watch; nothing has been sent yet, so here that is of no account.
+                    # After MULTI redis-py refuses to watch; nothing has been sent yet, so it is safe here.
                     self.explicit_transaction = False
                     self._watch_run(*seen)
                     if self._read_values(seen) != seen:
@@ -138,7 +139,7 @@ class FencedPipeline(Pipeline):
                     self.command_stack, self.scripts = list(stack), set(scripts)
                 return self._execute_once(raise_on_error)
             except WatchError:
-                # So redis-py calls a connection that broke, too.
+                # redis-py also raises this for a broken connection.
                 self.reset()
         self.reset()
         raise WatchError("Watched variable changed.")
@@ -158,7 +159,7 @@ class FencedRedis(Redis):
         return FencedPipeline(self.connection_pool, self.response_callbacks, self.fence, closes=closes)
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """What RQ writes by a single command is a transaction of one; all else, and what functions do, goes its way."""
+        """A single write command of RQ becomes a transaction of one; all others, and those of functions, pass."""
         if args[0] not in WRITE_COMMANDS or not str(args[1]).startswith(RQ_KEY_PREFIX):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         with self._fenced(closes=False) as alone:
@@ -166,10 +167,10 @@ class FencedRedis(Redis):
             return alone.execute()[0]
 
     def check(self) -> None:
-        """Refuse, if the attempt was superseded."""
+        """Raise `Fenced` if the attempt was superseded."""
         with self.pipeline() as pipeline:
             pipeline.watch()  # type: ignore[no-untyped-call]
 
     def is_outcome_written(self) -> bool:
-        """Whether the outcome was written already, by this attempt or an earlier one whose worker then died."""
+        """Whether the outcome is written, by this attempt or an earlier one whose worker then died."""
         return not self.hexists(self.fence.jobs_key, self.fence.run)

@@ -33,7 +33,7 @@ class JobFailed(Exception):
 
 
 class RqAttempt:
-    """Who executes a job: an attempt at a run, by a worker."""
+    """An attempt at a run, which executes a job."""
 
     def __init__(self, settings: Settings, run: str, fence: str, worker: str) -> None:
         self.settings = settings
@@ -55,7 +55,7 @@ class RqAttempt:
         return cls(settings, run.id, as_text(fence), as_text(worker))
 
     def client(self, queue: str, closes: str = "") -> FencedRedis:
-        """A client that writes for this attempt only, and closes the place of its own run, or of another."""
+        """A client that writes for this attempt only, and closes the entry of its own run, or of another."""
         base = Keyspace(self.settings.namespace, self.settings.partitions).base(RQ_PARTITION)
         fence = RqFence(
             build_key(base, "run", self.run), self.fence, build_key(base, "rq_jobs", queue), closes or self.run
@@ -64,12 +64,12 @@ class RqAttempt:
 
 
 def perform(job_id: str, rq_queue: str, serializer: str = "") -> str:
-    """Execute an RQ job; what became of it, in RQ's word."""
+    """Execute an RQ job; returns its status in RQ's terms."""
     return execute_job(RqAttempt.current(), job_id, rq_queue, serializer)
 
 
 def execute_job(attempt: RqAttempt, job_id: str, rq_queue: str, serializer: str) -> str:
-    """The same, for an attempt that is known."""
+    """Execute a job for a given attempt."""
     client = attempt.client(to_queue_name(rq_queue))
     if client.is_outcome_written():
         return _finish_written_outcome(client, job_id, rq_queue, serializer)
@@ -95,14 +95,14 @@ def execute_job(attempt: RqAttempt, job_id: str, rq_queue: str, serializer: str)
 
 
 def settle(job_id: str, rq_queue: str, serializer: str, run: str, state: str, attempts: int, error: str) -> str:
-    """Tell RQ how a job ended whose run ended without it: its worker was lost too often, or somebody cancelled it."""
+    """Tell RQ how a job ended whose run ended without it: its worker was lost too often, or it was cancelled."""
     return settle_job(RqAttempt.current(), job_id, rq_queue, serializer, run, state, attempts, error)
 
 
 def settle_job(
     attempt: RqAttempt, job_id: str, rq_queue: str, serializer: str, run: str, state: str, attempts: int, error: str
 ) -> str:
-    """The same, for an attempt that is known."""
+    """Settle a job for a given attempt."""
     client = attempt.client(to_queue_name(rq_queue), closes=run)
     if client.is_outcome_written():
         return "told"
@@ -133,13 +133,13 @@ def tidy(rq_queue: str, serializer: str = "") -> str:
 
 
 def _is_requeued(client: FencedRedis, attempt: RqAttempt, job_id: str) -> bool:
-    """Whether somebody has queued the job once more, which is then another run."""
+    """Whether the job was queued again, which is another run."""
     base = Keyspace(attempt.settings.namespace, attempt.settings.partitions).base(RQ_PARTITION)
     return bool(client.exists(build_key(base, "dedupe", f"rq:{job_id}")))
 
 
 def _finish_written_outcome(client: FencedRedis, job_id: str, rq_queue: str, serializer: str) -> str:
-    """An earlier attempt wrote the outcome and died before it could say so; perhaps before it called the dependents."""
+    """An earlier attempt wrote the outcome and died before it could report; perhaps before it called the dependents."""
     client.check()
     try:
         job = Job.fetch(job_id, connection=client, serializer=resolve_serializer(serializer or None))
@@ -151,7 +151,7 @@ def _finish_written_outcome(client: FencedRedis, job_id: str, rq_queue: str, ser
 
 
 def _close_job(client: FencedRedis, word: str) -> str:
-    """There is nothing to tell RQ: the job was cancelled or deleted while it waited."""
+    """Close a job that was cancelled or deleted while it waited."""
     client.fence.closing = True
     with client.pipeline() as pipeline:
         pipeline.hdel(client.fence.jobs_key, client.fence.run)
@@ -160,7 +160,7 @@ def _close_job(client: FencedRedis, word: str) -> str:
 
 
 def _build_unwritten_failure(job_id: str, why: object) -> Fail:
-    """Not the job's fault: it is paid from the budget for crashes, and executed again."""
+    """A failure without the job's fault: it spends the crash budget, and the job is executed again."""
     return Fail(f"RQ could not be told how the job {job_id} ended: {why}", class_=OutcomeClass.INTERNAL)
 
 

@@ -1,10 +1,10 @@
-"""RQ's own rules for one attempt at one job, on a fenced client. Its tasks:
+"""Executes one attempt at one job by RQ's own rules, on a fenced client. Its tasks:
 
-1. Begin: look whether the job was cancelled meanwhile, remove what a dead attempt left, and enter the job among those
-   that are started, in one transaction. It is entered without an expiry: that it is alive is decided by our lease, and
-   no other cleaner of RQ's registries may take it for abandoned.
+1. Begin: check whether the job was cancelled meanwhile, remove what a dead attempt left, and enter the job among the
+   started ones, in one transaction. The entry has no expiry: agentq's lease decides whether it is alive, and no cleaner
+   of RQ's registries may take it for abandoned.
 2. Perform it by RQ's code: timeout, callbacks, results, retries, repeats, dependents and webhooks are RQ's.
-3. Say how it went: the transaction that RQ writes the outcome in also closes the job's place in agentq's record.
+3. Report: the transaction in which RQ writes the outcome also closes the job's entry in agentq's record.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from agentq.sdk.errors import Cancelled
 from agentq.worker.rq.fence import FencedRedis, RqFence
 
 EXECUTION_TTL_S = 365 * 86_400
-"""How long the record of an execution may stay if nobody ever removes it: longer than any job runs."""
+"""How long the record of an execution may stay if it is never removed: longer than any job runs."""
 WORKER_TTL_S = 30
 RETRY_PAUSES_S = (0.5, 1, 2, 4, 8)
-"""Between the tries to tell RQ of an outcome."""
+"""Pauses between retries of writing an outcome."""
 STOPPED_MESSAGE = "Job stopped by user, work-horse terminated."
 
 
 class FencedOutcomeWorker(BaseWorker):
-    """A worker of RQ that writes an outcome only for an attempt that has its run, and closes the job with it."""
+    """A worker of RQ that writes an outcome only for an attempt that holds its run, and closes the job with it."""
 
     error: str | None = None
     """Why the job failed, if it did."""
 
     def cleanup_execution(self, job: Job, pipeline: Any) -> None:
-        """RQ forgets the execution with the first try of a transaction; a second one has to remove it too."""
+        """RQ forgets the execution on the first try of a transaction; a retry has to remove it too."""
         execution = self.execution
         super().cleanup_execution(job, pipeline=pipeline)
         self.execution = execution
@@ -74,8 +74,9 @@ class FencedOutcomeWorker(BaseWorker):
         return self.connection.fence
 
     def _tell(self, job: Job, act: Callable[[], None]) -> None:
-        """Let RQ write the outcome: its next transaction closes the job. While the server cannot be reached it is tried
-        again, since the job is done: it is told once, whichever try it was that arrived."""
+        """Let RQ write the outcome; its next transaction closes the job. Retried while the server cannot be reached,
+        since the job is done; the outcome is written once, whichever try arrives.
+        """
         before = (job.retries_left, job.number_of_retries, job.repeats_left)
         for pause_s in (*RETRY_PAUSES_S, None):
             self.fence.closing, self.fence.broken = True, False
@@ -96,7 +97,7 @@ class FencedOutcomeWorker(BaseWorker):
 
 
 class JobRunner(FencedOutcomeWorker):
-    """See above."""
+    """An RQ worker that performs single jobs."""
 
     def __init__(self, rq_queue: str, serializer: str, connection: Redis, name: str) -> None:
         super().__init__(
@@ -111,20 +112,20 @@ class JobRunner(FencedOutcomeWorker):
         return self.queues[0]
 
     def run(self, job: Job) -> bool:
-        """Perform a job that was begun; whether its outcome was written."""
+        """Perform a job that was begun; returns whether its outcome was written."""
         self._job_id = job.id
         os.environ["RQ_WORKER_ID"], os.environ["RQ_JOB_ID"] = self.name, job.id
         self.perform_job(job, self.queue)
         return not (self.fence.closing or self.fence.broken)
 
     def fail(self, job: Job, why: str) -> None:
-        """Say that a job failed which nobody performs any more."""
+        """Fail a job that is not being performed any more."""
         self._job_id = job.id
         self._recall_execution(job)
         self.handle_job_failure(job, self.queue, exc_string=why)
 
     def stop(self, job: Job) -> None:
-        """Say that a job was stopped, by RQ's command or ours, after its process has ended."""
+        """Mark a job as stopped, by RQ's command or agentq's, after its process has ended."""
         self._job_id = job.id
         self._recall_execution(job)
         handle_command(self, {"command": "stop-job", "job_id": job.id})
@@ -133,12 +134,12 @@ class JobRunner(FencedOutcomeWorker):
         self.handle_job_failure(job, self.queue, exc_string=STOPPED_MESSAGE)
 
     def begin(self, job: Job) -> bool:
-        """Enter the job among those that are started; False if it was cancelled."""
+        """Enter the job among the started ones; False if it was cancelled."""
         self.execution = begin_execution(self, job, self.connection)
         return self.execution is not None
 
     def _recall_execution(self, job: Job) -> None:
-        """What the attempt that ended left behind is removed along with its outcome."""
+        """Remove what the ended attempt left along with the outcome."""
         left: Any = self.connection.zrange(job.execution_registry.key, 0, -1)
         for execution_id in left:
             self.execution = Execution(as_text(execution_id), job.id, self.connection, self.name)
@@ -146,23 +147,23 @@ class JobRunner(FencedOutcomeWorker):
     # ---- what RQ calls
 
     def prepare_job_execution(self, *_: Any, **__: Any) -> None:
-        """It was begun already."""
+        """The execution has begun already."""
 
     def get_current_job_id(self, *_: Any, **__: Any) -> str | None:
         return self._job_id
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """The worker's own process tells that it lives."""
+        """Does nothing: the worker's own process renews its heartbeat."""
 
     def handle_execution_ended(self, *args: Any, **kwargs: Any) -> None:
-        """An order to stop leaves the job as it is: it is told once the process has ended, as for RQ's own workers."""
+        """A stopped job stays as it is: its outcome is written once the process has ended, as by RQ's own workers."""
         if isinstance(sys.exc_info()[1], Cancelled):
             raise
         super().handle_execution_ended(*args, **kwargs)
 
 
 def begin_execution(worker: BaseWorker, job: Job, connection: Redis) -> Execution | None:
-    """Enter a job among those that are started, without an expiry; None if it was cancelled meanwhile."""
+    """Enter a job among the started ones, without an expiry; None if it was cancelled meanwhile."""
     with connection.pipeline() as pipeline:
         while True:
             try:

@@ -1,7 +1,7 @@
 """`from agentq.worker.rq import RqQueue`: RQ's queue, whose jobs go straight into a lane of agentq.
 
-Everything that a producer of RQ does with a queue works as before. What is overridden is where the ids of waiting jobs
-stand: how one is pushed, counted, listed, removed, and how a worker takes the next.
+Everything that a producer of RQ does with a queue works as before. Overridden is where the ids of waiting jobs are
+stored: how one is pushed, counted, listed, removed, and how a worker takes the next.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ _SCRIPTS = ScriptSet()
 
 
 class RqQueue(rq.Queue):
-    """See above. agentq's namespace is that of its settings; the server is that of the connection."""
+    """A queue of RQ in a lane of agentq. The namespace is that of agentq's settings; the server is that of the
+    connection.
+    """
 
     slot: Any = None
-    """Where a worker of ours claims; see worker.py."""
+    """Where a worker of agentq claims; see worker.py."""
 
     @cached_property
     def lanes(self) -> RqLanes:
-        """This queue as agentq has it."""
+        """The lanes of this queue."""
         lanes = RqLanes(
             open_store_beside(self.connection, Settings.from_environment()),
             self.name,
@@ -44,7 +46,7 @@ class RqQueue(rq.Queue):
         return lanes
 
     def push_job_id(self, job_id: str, pipeline: Pipeline | None = None, at_front: bool = False) -> None:
-        """Let a job wait in its lane; at the front is a lane of its own, which goes first."""
+        """Add a job to its lane; the front is a lane of its own, with a higher priority."""
         client: Any = self.connection if pipeline is None else pipeline
         deliver = self.connection.register_script(_SCRIPTS.source(SCRIPTS["rq/push_job"]).text)
         words = (self.lanes.store.now(), *self.lanes.delivery(job_id, at_front=at_front))
@@ -60,7 +62,7 @@ class RqQueue(rq.Queue):
         return self.lanes.waiting() + int(super().count)
 
     def get_job_ids(self, offset: int = 0, length: int = -1) -> list[str]:
-        """Their ids, the next one first."""
+        """The ids of waiting jobs, the next one first."""
         if offset < 0 or length < -1:
             return super().get_job_ids(offset, length)
         ids = self.lanes.waiting_ids() + super().get_job_ids()
@@ -73,7 +75,7 @@ class RqQueue(rq.Queue):
         return ids.index(job_id) if job_id in ids else None
 
     def remove(self, job_or_id: Job | str, pipeline: Pipeline | None = None) -> Any:
-        """Take a job out, wherever it waits."""
+        """Remove a job, wherever it waits."""
         job_id = job_or_id if isinstance(job_or_id, str) else job_or_id.id
         if pipeline is None:
             return self.lanes.withdraw(job_id)
@@ -82,7 +84,7 @@ class RqQueue(rq.Queue):
         return withdraw(keys=[self.lanes.store.keyspace.base(RQ_PARTITION)], args=words, client=pipeline)
 
     def empty(self) -> int:
-        """Delete all jobs that wait."""
+        """Delete all waiting jobs."""
         return self.lanes.drop_all() + int(super().empty())  # type: ignore[no-untyped-call]
 
     @classmethod
@@ -95,7 +97,7 @@ class RqQueue(rq.Queue):
         serializer: Any = None,
         death_penalty_class: Any = None,
     ) -> tuple[Job, rq.Queue] | None:
-        """The next job, as an attempt with a lease; only a worker of ours can have one."""
+        """The next job, as an attempt with a lease; only a worker of agentq can claim it."""
         mine = list(queues)
         seats = [queue.slot for queue in mine if isinstance(queue, RqQueue) and queue.slot is not None]
         if not seats:
@@ -107,7 +109,7 @@ class RqQueue(rq.Queue):
 
 
 def get_serializer_path(serializer: Any) -> str:
-    """A serializer as its dotted path; nothing for the one that RQ takes by itself."""
+    """The dotted path of a serializer; empty for RQ's default."""
     if serializer is None or serializer is DefaultSerializer:
         return ""
     if isinstance(serializer, str):

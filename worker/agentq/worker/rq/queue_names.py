@@ -1,6 +1,6 @@
-"""What an RQ queue is called in agentq: `rq.` and its name, in which what agentq's names cannot hold is spelled `+XX`.
+"""The agentq name of an RQ queue: `rq.` and its name, with characters that agentq does not allow spelled `+XX`.
 
-The way back is exact, so that two queues never share a lane. What is done for a queue besides its jobs (`closing`)
+The mapping is reversible, so that two queues never share a lane. Upkeep of a queue besides its jobs (`job_outcomes`)
 waits in a queue of its own, so that it is not counted among them.
 """
 
@@ -31,18 +31,18 @@ def to_queue_name(rq_queue: str) -> str:
 
 
 def to_upkeep_name(rq_queue: str) -> str:
-    """The agentq queue of what is done for an RQ queue besides its jobs."""
+    """The agentq queue for the upkeep of an RQ queue."""
     return UPKEEP_PREFIX + to_queue_name(rq_queue).removeprefix(QUEUE_PREFIX)
 
 
 def list_served_queues(rq_queues: Iterable[str]) -> tuple[str, ...]:
-    """The queues that who adopts these serves."""
+    """The agentq queues that a worker adopting these RQ queues serves."""
     names = list(rq_queues)
     return (*map(to_queue_name, names), *map(to_upkeep_name, names))
 
 
 def to_rq_name(queue: str) -> str:
-    """The RQ queue that an agentq queue stands for."""
+    """The RQ queue of an agentq queue."""
     if not is_rq_queue(queue):
         raise Invalid(f"The queue {queue!r} is not one of RQ; those begin with {QUEUE_PREFIX!r}.")
     return _ESCAPE_SEQUENCE.sub(
@@ -51,17 +51,17 @@ def to_rq_name(queue: str) -> str:
 
 
 def is_rq_queue(queue: str) -> bool:
-    """Whether an agentq queue stands for one of RQ."""
+    """Whether an agentq queue is for jobs of an RQ queue."""
     return queue.startswith(QUEUE_PREFIX)
 
 
 def is_rq_related(queue: str) -> bool:
-    """Whether an agentq queue stands for one of RQ, or has what is done for one."""
+    """Whether an agentq queue is for jobs or upkeep of an RQ queue."""
     return queue.startswith((QUEUE_PREFIX, UPKEEP_PREFIX))
 
 
 def split_names(texts: Iterable[str]) -> tuple[str, ...]:
-    """The queues that somebody lists, with commas or one by one; each once, the first first."""
+    """Split queue names given with commas or one by one; each once, in order."""
     names = [name.strip() for text in texts for name in text.split(",")]
     if not all(names):
         raise Invalid("An RQ queue has a name; write several as in --rq high,default.")

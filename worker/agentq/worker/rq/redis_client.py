@@ -1,4 +1,4 @@
-"""The way to the server in RQ's terms: a client of redis-py for the address that agentq is told.
+"""A redis-py client for RQ at the address in agentq's settings.
 
 RQ's keys have no hash tags, and a job moves between them and agentq's in one script; so both must be on one server, and
 in one database. A cluster cannot promise that.
@@ -24,7 +24,7 @@ from agentq.coordinator.storage.store import NamespaceStore
 from agentq.coordinator.storage.url import ServerAddress, parse_url
 
 RQ_PARTITION = 0
-"""Where all RQ jobs live: their keys are on one server anyhow."""
+"""The partition of all RQ jobs: their keys are on one server anyway."""
 RETRIES = 8
 TLS_OPTIONS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password")
 CLUSTER_REFUSAL = (
@@ -34,7 +34,7 @@ CLUSTER_REFUSAL = (
 
 
 def check_address(url: str) -> ServerAddress:
-    """The address, refused if RQ's keys and ours could be on two servers."""
+    """The address; refused if RQ's keys and agentq's could be on two servers."""
     address = parse_url(url)
     if address.shape == "cluster":
         raise Invalid(CLUSTER_REFUSAL)
@@ -42,7 +42,7 @@ def check_address(url: str) -> ServerAddress:
 
 
 def create_client(url: str) -> Redis:
-    """A client as RQ expects it: bytes in, bytes out. Each process has its own connections."""
+    """A client as RQ expects it, with bytes in and out. Each process has its own connections."""
     return Redis(connection_pool=get_connection_pool(url, os.getpid()))
 
 
@@ -70,7 +70,7 @@ def get_connection_pool(url: str, _process: int) -> ConnectionPool:
 
 
 def build_client_url(client: Redis) -> str:
-    """The address that a client of somebody else's talks to, as agentq writes it."""
+    """The address of a foreign client, as agentq writes it."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         raise Invalid(CLUSTER_REFUSAL)
@@ -106,5 +106,5 @@ def _open_store(url: str, namespace: str, partitions: int, _process: int) -> Nam
 
 
 def open_store_beside(client: Redis, settings: Settings) -> NamespaceStore:
-    """agentq's keys on the server that somebody's own client talks to."""
+    """agentq's keys on the server of a foreign client."""
     return _open_store(build_client_url(client), settings.namespace, settings.partitions, os.getpid())

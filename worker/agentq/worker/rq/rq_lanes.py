@@ -1,7 +1,7 @@
-"""The lanes of RQ queues: how jobs come in, how they go back, and what there is to know of those that wait.
+"""The lanes of an RQ queue: how jobs enter, how they return, and which wait.
 
-RQ's own list holds the backlog, where every tool of RQ counts it and a producer can still push to its front. A lane
-gets as many jobs as the workers can soon take. Each step between the two is one script.
+RQ's own list holds the backlog, where RQ's tools count it and a producer can still push to its front. A lane gets as
+many jobs as the workers can soon take. Each step between the two is one script.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TIMEOUT_PLACEHOLDER = 123_456_789
 
 
 class RqIntake(NamedTuple):
-    """How many jobs came in, and whether some were left for which there was no room."""
+    """How many jobs entered, and whether there was no room for more."""
 
     taken: int
     more: bool
 
 
 class UnclosedJob(NamedTuple):
-    """A job whose run has ended, by a way of which RQ was not told."""
+    """A job whose run has ended without RQ being told."""
 
     run: str
     job: str
@@ -45,7 +45,7 @@ class UnclosedJob(NamedTuple):
 
 
 class RqLanes:
-    """One RQ queue, as agentq has it."""
+    """The lanes of one RQ queue."""
 
     def __init__(self, store: NamespaceStore, rq_queue: str, serializer: str = "") -> None:
         self.store = store
@@ -60,18 +60,18 @@ class RqLanes:
 
     @property
     def arrived(self) -> str:
-        """Where a blocking read puts a job, until a script takes it in."""
+        """The list into which a blocking read moves a job, until a script takes it in."""
         return self.store.key(RQ_PARTITION, "rq_arrived", self.queue)
 
     def spec(self, job: str) -> RunSpec:
-        """The run that a job is."""
+        """The spec of a job's run."""
         return RunSpec(
             kind="function", function=PERFORM_FUNCTION, args=[job, self.rq_queue, self.serializer], queue=self.queue
         )
 
     @cached_property
     def around(self) -> tuple[str, str, str]:
-        """The text of such a run's spec around the id of the job; and, as JSON, that around id and timeout."""
+        """The text of such a spec around the job's id; and, as JSON, around id and timeout."""
         head, _, tail = self.spec(_JOB_PLACEHOLDER).to_wire().decode().partition(to_json(_JOB_PLACEHOLDER).decode())
         timed = self.spec(_JOB_PLACEHOLDER).model_copy(update={"timeout_ms": _TIMEOUT_PLACEHOLDER})
         before, _, rest = (
@@ -81,14 +81,16 @@ class RqLanes:
         return head, tail, to_json([before, between, after]).decode()
 
     def lane(self, *, at_front: bool = False) -> str:
-        """Where a job waits. A stream has no front, so what is to be there has a lane of its own, more urgent."""
+        """The lane for a job. A stream has no front, so jobs pushed to the front have a lane of their own,
+        more urgent.
+        """
         spec = self.spec(_JOB_PLACEHOLDER)
         return (spec.model_copy(update={"priority": PRIORITY_MAX}) if at_front else spec).lane
 
     # ---- in
 
     def take_in(self, room: int) -> RqIntake:
-        """Take jobs from RQ's list, as long as fewer than `room` wait here."""
+        """Take jobs from RQ's list, while fewer than `room` wait here."""
         ids = new_run_ids(INTAKE_BATCH if room > INTAKE_BATCH else max(room, 1), RQ_PARTITION)
         taken, more = self.store.call(
             "rq/import_jobs", RQ_PARTITION, self.lane(), self.source, *self.around, room, *ids
@@ -96,17 +98,17 @@ class RqLanes:
         return RqIntake(taken, bool(more))
 
     def delivery(self, job: str, *, at_front: bool = False) -> tuple[str, str, str, str, str, str]:
-        """What the script `deliver` takes, for who sends it in a pipeline of their own."""
+        """The arguments of the script `deliver`, for callers with a pipeline of their own."""
         return new_run_id(RQ_PARTITION), self.lane(at_front=at_front), job, *self.around
 
     # ---- back
 
     def give_back(self) -> int:
-        """Let all that waits go back to RQ's list, in its order; how many jobs that were."""
+        """Return all waiting jobs to RQ's list, in order; returns how many."""
         return self._recall(drop=False, why="given back to RQ")
 
     def drop_all(self) -> int:
-        """Delete all jobs that wait, as RQ does when a queue is emptied."""
+        """Delete all waiting jobs, as RQ does when a queue is emptied."""
         return self._recall(drop=True, why="the queue was emptied")
 
     def _recall(self, *, drop: bool, why: str) -> int:
@@ -124,13 +126,13 @@ class RqLanes:
         return moved
 
     def withdraw(self, job: str) -> int:
-        """Take one job out, from RQ's list too; how often it waited."""
+        """Remove one job, from RQ's list too; returns how often it waited."""
         return int(self.store.call("rq/remove_job", RQ_PARTITION, self.queue, self.source, job))
 
     # ---- to know
 
     def _lanes(self) -> list[str]:
-        """The lanes of this queue, the least urgent first: in that order what goes to a front keeps its order."""
+        """The lanes of this queue, the least urgent first: so jobs returned to a front keep their order."""
         _, _running, *names = self.store.call("queue/list_lanes", RQ_PARTITION)
         mine = [lane for lane in names if parse_lane(lane)["queue"] == self.queue]
         return sorted(dict.fromkeys(mine), key=lambda lane: (parse_lane(lane)["priority"], is_front_lane(lane)))
@@ -178,7 +180,7 @@ class RqLanes:
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
     def held(self) -> int:
-        """How many jobs are in the hands of workers."""
+        """How many jobs workers hold."""
         return sum(
             int(self.store.connection.command("ZCARD", self.store.key(RQ_PARTITION, "index", self.queue, state)))
             for state in ("claimed", "running")

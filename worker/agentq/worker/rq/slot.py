@@ -1,7 +1,7 @@
-"""A place in agentq for a worker that RQ's own command started: one slot, with a lease, inboxes and a share of duties.
+"""A worker identity in agentq for a worker started by RQ's own command: one slot, with a lease, inboxes and duties.
 
-`next` gives it a job, as an attempt; `ended` says how that went. While it executes, a thread renews the lease; when the
-lease is gone, or the run was taken away, `give_up` is called, from that thread.
+`next` returns a job as an attempt; `report_end` reports how it ended. Meanwhile a thread renews the lease. When the
+lease is lost or the run was taken away, `give_up` is called, in that thread.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from agentq.worker.rq.rq_lanes import RqLanes
 from agentq.worker.slots import WorkerSlots
 
 BLOCK_MS = 1_000
-"""One blocking read: a signal to the process is heard in between."""
+"""The length of one blocking read: signals are handled in between."""
 
 
 class RqSlot:
-    """See above."""
+    """One slot with its lease, inboxes and duties."""
 
     def __init__(
         self, store: NamespaceStore, settings: Settings, queues: Sequence[RqLanes], give_up: Callable[[str], None]
@@ -91,7 +91,7 @@ class RqSlot:
             inbox.start()
 
     def close(self) -> None:
-        """Leave; what is still held is given back."""
+        """Deregister; a held run is handed back."""
         self._closed.set()
         for inbox in self.inboxes:
             inbox.close()
@@ -101,13 +101,13 @@ class RqSlot:
         try:
             self.lease.deregister()
         except (Unreachable, TryLater):
-            # A server that cannot be told finds out when the lease ends.
+            # If this fails, the lease expires by itself.
             return
 
     # ---- what it executes
 
     def next(self, timeout_ms: int | None) -> tuple[Claim, RunSpec] | None:
-        """The next run, at the latest after this time; with no time at all, None where nothing waits."""
+        """The next run, within the timeout; without one, None if nothing waits."""
         deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
         while True:
             if self._fault is not None:
@@ -141,7 +141,7 @@ class RqSlot:
                 inbox.wake()
 
     def _block(self, deadline: int) -> list[Claim]:
-        """Whatever comes into a lane before the time is over."""
+        """Wait until the deadline for a run."""
         streams = self.lease.streams(1, 1, [RQ_PARTITION])
         lanes = {name: lane for name, (_, lane) in streams.items() if lane is not None}
         block_ms = max(1, min(BLOCK_MS, deadline - monotonic_ms()))
@@ -161,7 +161,7 @@ class RqSlot:
         return self.lease.adopt(RQ_PARTITION, delivered, 0, 1)
 
     def report_end(self, claim: Claim, class_: OutcomeClass, error: str | None = None) -> None:
-        """Say how an attempt ended; one that was superseded has nothing to say."""
+        """Report how an attempt ended; a report of a fenced attempt is refused and dropped."""
         outcome = Outcome(class_=class_, error=None if error is None else error[-ERROR_CHARACTERS:])
         try:
             if class_ is OutcomeClass.OK:
@@ -169,17 +169,17 @@ class RqSlot:
             else:
                 self.queue.fail(claim, outcome)
         except Refused:
-            # It has gone on without this attempt, which is what its fence is for.
+            # The attempt is fenced: another one has the run.
             return
         finally:
             self.slots.drop(claim)
 
     def release(self, claim: Claim, why: str) -> None:
-        """Hand an attempt back, its process ended."""
+        """Hand an attempt back after its process has ended."""
         try:
             self.queue.release(claim, why)
         except (Refused, Unreachable, TryLater):
-            # The reaper finds it, if it has not already.
+            # The reaper requeues it.
             return
         finally:
             self.slots.drop(claim)
@@ -202,5 +202,5 @@ class RqSlot:
                 try:
                     submit_settlements(lanes)
                 except AgentqError:
-                    # The next tick comes; a server that is gone is noticed by the heartbeat.
+                    # Retried on the next tick; the heartbeat notices a server that is gone.
                     break

@@ -1,8 +1,8 @@
 """`RQ_WORKER_CLASS=agentq.worker.rq.Worker rq worker default`: RQ's own worker, with agentq's leases.
 
-RQ's loop, its forked horses, its logs, signals and commands stay as they are. What is overridden is where the next job
-comes from, who is allowed to write its outcome, and that nobody but our reaper takes it for abandoned. A horse whose
-worker was killed with SIGKILL lives on, as in RQ, and is refused what it writes.
+RQ's loop, its forked horses, its logs, signals and commands stay unchanged. Overridden are: where the next job comes
+from, which attempt may write its outcome, and that only agentq's reaper decides that a job is abandoned. A horse whose
+worker was killed with SIGKILL lives on, as in RQ, and its writes are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agentq.worker.rq.slot import RqSlot
 
 
 class RqWorker(FencedOutcomeWorker, rq.Worker):
-    """See above."""
+    """RQ's worker, taking jobs from lanes of agentq."""
 
     queue_class = RqQueue
 
@@ -64,7 +64,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
         super().register_death()  # type: ignore[no-untyped-call]
 
     def _stop_job(self, why: str) -> None:
-        """Stop the job at hand, from the thread that keeps the lease: it is not ours any more, or not to be."""
+        """Stop the current job, in the thread that keeps the lease: the run was taken away or cancelled."""
         if self._claim is not None:
             self._stop_reason = why
             if self.horse_pid:
@@ -73,7 +73,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
     # ---- the next job
 
     def take_job(self, queues: list[rq.Queue], timeout: int | None) -> tuple[Job, rq.Queue] | None:
-        """The next job that is there to be executed."""
+        """The next job to execute."""
         assert self.slot is not None
         while True:
             found = self.slot.next(None if timeout is None else timeout * 1000)
@@ -87,7 +87,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
                 return job, next(queue for queue in queues if queue.name == name)
 
     def _fetch_job(self, claim: Claim, spec: RunSpec) -> Job | None:
-        """The job that a run is; None, and the run has ended, if there is nothing to execute."""
+        """The job of a run; None, and the run has ended, if there is nothing to execute."""
         assert self.slot is not None
         if spec.function in (SETTLE_FUNCTION, TIDY_FUNCTION):
             self._run_upkeep(claim, spec)
@@ -121,7 +121,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
                 settle_job(RqAttempt(settings, claim.id, claim.fence, self.name), *words)
             else:
                 self.clean_registries()  # type: ignore[no-untyped-call]
-        except Exception as error:  # noqa: BLE001 - whatever the owner's callback raises is what is to be told
+        except Exception as error:  # noqa: BLE001 - any error of the owner's callback is the outcome
             self.slot.report_end(claim, OutcomeClass.EXIT, f"{type(error).__name__}: {error}")
         else:
             self.slot.report_end(claim, OutcomeClass.OK)
@@ -135,7 +135,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
     # ---- executing it
 
     def execute_job(self, job: Job, queue: rq.Queue) -> None:
-        """As RQ does, on a client that writes only as long as the run is ours."""
+        """Execute as RQ does, on a client that writes only while this attempt holds the run."""
         assert self.slot is not None
         assert self._claim is not None
         claim, plain, self.error = self._claim, self.connection, None
@@ -148,7 +148,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
             super().execute_job(job, queue)
             self._report_end(claim, client, job)
         except Fenced:
-            self.log.warning("Worker %s: the job %s has gone on without it", self.name, job.id)
+            self.log.warning("Worker %s: the job %s was taken over by another attempt", self.name, job.id)
             self.slot.release(claim, self._stop_reason or "superseded")
         finally:
             self.connection, self.execution = plain, None
@@ -167,7 +167,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
         )
 
     def prepare_execution(self, job: Job) -> Execution:  # noqa: ARG002 - as RQ calls it
-        """It was begun already."""
+        """The execution has begun already."""
         assert self.execution is not None
         return self.execution
 
@@ -177,11 +177,11 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
         super().handle_job_failure(*args, **kwargs)
 
     def maintain_heartbeats(self, job: Job) -> None:
-        """The worker and the job live. When the execution expires is decided by our lease, and by nobody else."""
+        """Renew the worker's and the job's heartbeat. Only agentq's lease decides when the execution expires."""
         self.heartbeat(self.job_monitoring_interval + 60)
         try:
             if self.connection.hset(job.key, "last_heartbeat", utcformat(now())):
-                self.connection.delete(job.key)  # the job has ended and was deleted, and this has made it anew
+                self.connection.delete(job.key)  # the job has ended and was deleted: do not create it again
         except Refused:
             self.kill_horse()
         except RedisError as error:
@@ -189,7 +189,7 @@ class RqWorker(FencedOutcomeWorker, rq.Worker):
 
 
 class _WorkerSlot:
-    """What a queue knows of the worker that takes its jobs."""
+    """The worker, as its queues know it."""
 
     def __init__(self, worker: RqWorker) -> None:
         self._worker = worker
@@ -199,7 +199,7 @@ class _WorkerSlot:
 
 
 def _adopt_queues(queues: Any) -> list[Any]:
-    """RQ's queues as ours, whichever class RQ was told to use."""
+    """RQ's queues as `RqQueue`, whichever class RQ was told to use."""
     listed: Iterable[Any] = [queues] if isinstance(queues, str | rq.Queue) else queues
     return [queue if isinstance(queue, str | RqQueue) else _to_own_queue(queue) for queue in listed]
 

@@ -1,1 +1,1 @@
-"""Queues of RQ taken over by lanes of ours."""
+"""Adopts RQ's queues: their jobs run in lanes of agentq."""

@@ -1,6 +1,6 @@
 """A worker of agentq that adopts queues of RQ: `agentq worker --rq high,default`.
 
-It is a worker as any, which executes RQ's jobs among its function runs; beside it, a bridge brings them (`bridge`).
+It is an ordinary worker that executes RQ's jobs among its function runs; a bridge (`queue_bridge`) brings them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from agentq.worker.worker import WorkerProcess
 
 
 class AdoptedQueues(NamedTuple):
-    """RQ's queues, and how the jobs in them are written."""
+    """RQ's queues, and the serializer of their jobs."""
 
     queues: tuple[str, ...]
     serializer: str = ""
 
 
 class AdoptingWorker(WorkerProcess):
-    """See above."""
+    """A worker with a bridge to RQ's queues."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class AdoptingWorker(WorkerProcess):
         self._was_quiet = False
 
     async def run(self) -> int:
-        # It begins at the first wait, when the worker hears signals: whoever sees it in RQ may send it one.
+        # It starts at the first wait, when signal handlers are set: RQ's tools may send a signal once they list it.
         adopting = asyncio.ensure_future(self._adopt())
         try:
             return await super().run()
@@ -68,7 +68,7 @@ class AdoptingWorker(WorkerProcess):
         await super()._drain()
 
     def _on_nothing_claimed(self) -> None:
-        """A burst is over when RQ's lists were empty before the lanes were: a job may move from one to the other."""
+        """A burst ends when RQ's lists were empty before the lanes were: a job may move from one to the other."""
         if not self.options.burst:
             return
         was_quiet, self._was_quiet = self._was_quiet, self.slots.is_empty() and self.bridge.is_empty()
@@ -82,7 +82,7 @@ class AdoptingWorker(WorkerProcess):
 
 
 def check_serializer(name: str) -> None:
-    """Refuse one that RQ does not know before its jobs fail by it."""
+    """Refuse a serializer that RQ does not know before jobs fail by it."""
     try:
         resolve_serializer(name or None)
     except (ValueError, ImportError, AttributeError, RuntimeError) as error:
@@ -95,7 +95,7 @@ def check_serializer(name: str) -> None:
 def serve_adopting(
     settings: Settings, options: WorkerOptions, home: Path, reload: SettingsReload | None, adopted: AdoptedQueues
 ) -> int:
-    """Run such a worker in this process until it is told to stop; returns the exit code."""
+    """Run such a worker in this process until it is stopped; returns the exit code."""
 
     async def work() -> int:
         try:

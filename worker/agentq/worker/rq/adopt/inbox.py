@@ -1,8 +1,8 @@
-"""RQ's list as an inbox: a thread for each queue, which takes jobs into the lane as fast as workers can have them.
+"""Moves jobs from RQ's list into the lane, in a thread for each queue, as fast as workers can take them.
 
-An empty list is waited for in one blocking command that moves its next job to a list of ours, from where the script
-takes it in. Whenever a process dies, each job is in one of RQ's list, ours, and the lane; what is in ours is taken in
-by whoever looks next, which is every few seconds even where nothing comes. One push wakes one worker.
+An empty list is awaited by one blocking command that moves its next job to a list of agentq, from where a script takes
+it into the lane. Whenever a process dies, each job is in RQ's list, in agentq's, or in the lane; jobs in agentq's list
+are taken in by the next worker that checks, every few seconds even without new jobs. One push wakes one worker.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from agentq.worker.worker_thread import WorkerThread
 
 BLOCK_S = 10
 ROOM_WAIT_MS = 250
-"""How long to wait for room at the most; who claims a job says that there is some."""
+"""How long to wait for room at most; the thread that claims a job wakes this one."""
 FULL_WAIT_MS = 20
-"""The same, while the worker has as many in hand as it may have, of which one ends without a word to us."""
+"""The same while the worker holds its maximum, of which one may end without a wake-up."""
 RETRY_MS = 1_000
 
 
 class RqInbox:
-    """Keeps the lane of one queue filled while there is anything in RQ's list."""
+    """Keeps the lane of one queue filled while RQ's list has jobs."""
 
     def __init__(
         self, lanes: RqLanes, room: Callable[[], int], on_failure: Callable[[AgentqError], None] = lambda _: None
     ) -> None:
         self.lanes = lanes
         self.room = room
-        """How many jobs may wait in the lane; none while this worker would leave them there."""
+        """How many jobs may wait in the lane; none while this worker would not take them."""
         self._on_failure = on_failure
         self._reader = lanes.store.connection.another()
         self._closed = threading.Event()
         self._start_lock = threading.Lock()
-        """An order to end may come while the worker still begins."""
+        """An order to stop may arrive while the worker is starting."""
         self._wake = threading.Event()
         self._thread = WorkerThread(self._run, f"agentq-rq-{lanes.rq_queue}", self._on_failure)
 
@@ -46,7 +46,7 @@ class RqInbox:
                 self._thread.start()
 
     def close(self) -> None:
-        """Take nothing more, and return when nothing more can come."""
+        """Take in nothing more; returns when nothing more can arrive."""
         with self._start_lock:
             if self._closed.is_set():
                 return

@@ -1,7 +1,7 @@
-"""Telling RQ how jobs ended whose runs ended without RQ: lost too often, cancelled, or killed by the system.
+"""Tells RQ the outcomes of jobs whose runs ended without RQ: lost too often, cancelled, or killed by the system.
 
-RQ's part of an end (status, registries, callbacks, retries) runs the code of the job's owner, so it is not done here
-but by a run of its own, which may be lost and tried again like any. That there is one at most is seen to by its key.
+RQ's part of an end (status, registries, callbacks, retries) runs code of the job's owner. So it is a run of its own,
+which may be lost and retried like any. Its idempotency key ensures that there is at most one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agentq.worker.rq.rq_lanes import RqLanes, UnclosedJob
 SETTLE_FUNCTION = "agentq.worker.rq.job:settle"
 TIDY_FUNCTION = "agentq.worker.rq.job:tidy"
 TIDY_INTERVAL_MS = 600_000
-"""How often RQ's registries are cleaned, whoever does it."""
+"""How often RQ's registries are cleaned, by any worker."""
 
 
 def submit_settlements(lanes: RqLanes) -> int:
-    """Submit what tells RQ of each end that it has not heard of; how many there are."""
+    """Submit a run for each outcome that RQ does not know; returns how many."""
     queue = RunVerbs(lanes.store)
     found = list(lanes.unclosed())
     for end in found:
@@ -30,7 +30,7 @@ def submit_settlements(lanes: RqLanes) -> int:
 
 
 def submit_tidy(lanes: RqLanes) -> None:
-    """Have what has had its time removed from RQ's registries, once in a while, as RQ's own workers do."""
+    """Submit the regular cleanup of RQ's registries, which RQ's own workers do otherwise."""
     RunVerbs(lanes.store).submit(
         RunSpec(
             kind="function",

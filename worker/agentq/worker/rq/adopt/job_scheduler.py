@@ -1,7 +1,7 @@
-"""RQ's scheduler, as a worker of ours does it: jobs that are due go into RQ's list, under RQ's own lock.
+"""RQ's scheduler in a worker of agentq: moves due jobs into RQ's list, under RQ's own lock.
 
-So `enqueue_in`, `enqueue_at` and retries with an interval need no scheduler of their own, and where one runs already it
-is left alone: whoever has the lock of a queue schedules it.
+So `enqueue_in`, `enqueue_at` and retries with an interval need no scheduler of their own; where one runs already, it
+holds the lock of its queues, and this one leaves them alone.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rq.scheduler import RQScheduler
 from agentq.coordinator.clock import monotonic_ms
 
 LOCK_RENEWAL_MS = 20_000
-"""How often locks are asked for and renewed; they last a minute."""
+"""How often locks are requested and renewed; they last a minute."""
 
 
 class RqJobScheduler:
-    """The scheduler of some queues; `look` is to be called every second."""
+    """The scheduler of some queues; call `look` every second."""
 
     def __init__(self, client: Redis, queues: Sequence[str]) -> None:
         self._scheduler = RQScheduler(list(queues), connection=client, logging_level="WARNING")
@@ -26,7 +26,7 @@ class RqJobScheduler:
         self._born = False
 
     def look(self) -> None:
-        """Enqueue what is due in the queues whose lock we have."""
+        """Enqueue what is due in queues whose lock is held."""
         now_ms = monotonic_ms()
         if now_ms >= self._ask_at_ms:
             self._ask_at_ms = now_ms + LOCK_RENEWAL_MS

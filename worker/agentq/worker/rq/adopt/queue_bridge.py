@@ -1,11 +1,11 @@
-"""`agentq worker --rq high,default`: what a worker does besides, so that RQ's queues are its own. Its tasks:
+"""What `agentq worker --rq high,default` does besides executing runs. Its tasks:
 
 1. Take jobs from RQ's lists into lanes (`inbox`).
-2. Be known to RQ's tools, and obey what they say (`presence`).
-3. Enqueue what RQ has scheduled (`scheduling`).
-4. Have RQ told of ends that it has not heard of, and its registries cleaned now and then (`closing`).
+2. Register with RQ's tools, and obey their commands (`registration`).
+3. Enqueue what RQ has scheduled (`job_scheduler`).
+4. Tell RQ of outcomes that it does not know, and clean its registries regularly (`job_outcomes`).
 
-Executing is no task of it: a job is a function run, executed where those are.
+Jobs are function runs, executed like all others.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ TICK_MS = 1_000
 FAST_TICK_MS = 100
 STOP_MS = 30_000
 JOBS_PER_SLOT = 8
-"""How many jobs may wait in a lane or be in hand for each slot; the others stay where RQ's tools see them."""
+"""How many jobs may wait in a lane or be held for each slot; the others stay where RQ's tools see them."""
 
 
 class QueueBridge:
-    """See above."""
+    """Connects a worker to RQ's queues."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class QueueBridge:
         self._thread.start()
 
     def on_take(self) -> None:
-        """The worker has claimed something: there is room for more."""
+        """The worker has claimed runs: there is room for more."""
         self.registration.may_have_changed()
         for inbox in self.inboxes:
             inbox.wake()
@@ -85,13 +85,13 @@ class QueueBridge:
         return not any(lanes.left() for lanes in self.lanes)
 
     def drain(self) -> None:
-        """Take nothing more in."""
+        """Take in nothing more."""
         if self._started:
             for inbox in self.inboxes:
                 inbox.close()
 
     def close(self) -> None:
-        """Leave, once nothing is in hand."""
+        """Deregister, once no job is held."""
         if not self._started:
             return
         self.drain()

@@ -1,7 +1,7 @@
-"""A worker of ours as RQ's tools see one: `rq:worker:<id>`, with a heartbeat, a state, its counts and its channel.
+"""A worker of agentq as RQ's tools see it: `rq:worker:<id>`, with a heartbeat, a state, its counts and its channel.
 
-It is registered by RQ's own code and expires by itself when the process is gone. What is sent to its channel is obeyed:
-`stop-job` cancels the run of that job, `shutdown` drains the worker.
+It is registered by RQ's own code and expires when the process is gone. Commands on its channel are obeyed: `stop-job`
+cancels the run of that job, `shutdown` drains the worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMAND_POLL_S = 1.0
 
 
 class RqRegistration:
-    """Keeps a worker known to RQ."""
+    """Keeps a worker registered with RQ."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class RqRegistration:
         self._thread.start()
 
     def beat(self) -> None:
-        """It lives. A record that was lost meanwhile is written again."""
+        """Renew the heartbeat. A record that was lost is written again."""
         worker = self.worker
         if not worker.connection.exists(worker.key):
             worker.connection.delete(worker.key)
@@ -67,11 +67,11 @@ class RqRegistration:
         self.update_state()
 
     def may_have_changed(self) -> None:
-        """A job was begun, and whoever executes it may have said that the worker is busy."""
+        """A job has begun, and the process that executes it may have set the state to busy."""
         self._state = ""
 
     def update_state(self) -> None:
-        """Say whether it is busy. Those who execute jobs say that they begin; that the last one ended is seen here."""
+        """Update the state. Processes that execute jobs set it to busy; this notices the end of the last one."""
         busy = WorkerStatus.BUSY if self._busy() else WorkerStatus.IDLE
         if busy != self._state:
             self.worker.set_state(busy)
