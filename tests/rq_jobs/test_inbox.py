@@ -273,7 +273,7 @@ def test_our_queue_refuses_when_agentq_takes_no_new_runs(adoption: Adoption) -> 
     queue = adoption.queue(kind=RqQueue)
     Queues(adoption.store).drain(adoption.lanes().queue)
 
-    with pytest.raises(TryLater, match="is drained"):
+    with pytest.raises(TryLater, match="is closed"):
         queue.push_job_id("job")
 
 

@@ -111,7 +111,7 @@ def test_a_branch_that_somebody_moves_meanwhile_is_told_at_once(depot: Depot, mo
     with pytest.raises(GitFailed, match="but expected"):
         git("update-ref", "refs/heads/work", new, base, wait_for_locks=True)
     with pytest.raises(TargetMoved):
-        target.move(TargetTip(commit=base, here=base), new)
+        target.move(TargetTip(commit=base, local=base), new)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def build_prompt(
         asked = resumption.state.get(WAKE_PROMPT) if isinstance(resumption.state, dict) else None
         if interrupted and isinstance(asked, str):
             return asked or "You wanted to be woken now. Go on."
-        told = f"You waited, and this is what came:\n\n{resumption.to_json().decode()}"
-        return f"{told}\n\nGo on." if interrupted else f"{prompt}\n\n{told}"
+        answer = f"You waited, and this is what came:\n\n{resumption.to_json().decode()}"
+        return f"{answer}\n\nGo on." if interrupted else f"{prompt}\n\n{answer}"
     if interrupted:
         prompt = f"{_INTERRUPTED_PROMPT}\n\n{prompt}"
     if spec.turn is not None and spec.turn.expects == "changes":
@@ -50,7 +50,7 @@ def build_prompt(
 
 def format_hints(mail: Sequence[SignalMessage]) -> str:
     """Hints that people left for the attempt, appended to the prompt."""
-    told = "\n".join(f"- {hint.data}" for hint in mail if hint.name == HINT_SIGNAL and isinstance(hint.data, str))
-    if not told:
+    hints = "\n".join(f"- {hint.data}" for hint in mail if hint.name == HINT_SIGNAL and isinstance(hint.data, str))
+    if not hints:
         return ""
-    return f"\n\nThe people you work for have a hint for you:\n\n{told[-HINT_CHARACTERS:]}"
+    return f"\n\nThe people you work for have a hint for you:\n\n{hints[-HINT_CHARACTERS:]}"

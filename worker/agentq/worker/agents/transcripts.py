@@ -114,9 +114,9 @@ def restore_transcript(profile: Profile, variables: Mapping[str, str], session: 
 def _unpack_package(body: bytes) -> tuple[tuple[str, ...], bytes]:
     head, _, content = body.partition(b"\n")
     try:
-        said = json.loads(head)
-        parts = tuple(said["path"])
-        known = said["v"] == PACKAGE_VERSION and all(isinstance(part, str) for part in parts)
+        header = json.loads(head)
+        parts = tuple(header["path"])
+        known = header["v"] == PACKAGE_VERSION and all(isinstance(part, str) for part in parts)
     except (ValueError, TypeError, KeyError):
         known = False
     if not known:

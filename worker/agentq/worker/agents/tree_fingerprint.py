@@ -112,35 +112,35 @@ def _find_top(folder: Path) -> Path | None:
 def _fingerprint_tree(top: Path, timeout_s: float, nested: int) -> Fingerprint:
     git = _SafeGit(top, timeout_s)
     status = git("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
-    head, told = _parse_status(status)
-    told.update({path: "submodule" for path in git.submodules() if path not in told})
+    head, paths = _parse_status(status)
+    paths.update({path: "submodule" for path in git.submodules() if path not in paths})
     entries: dict[str, str] = {}
     more = hashlib.blake2b(digest_size=16)
-    for number, (path, state) in enumerate(sorted(told.items())):
+    for number, (path, state) in enumerate(sorted(paths.items())):
         looks = f"{state} {_describe_path(top / os.fsdecode(path), timeout_s, nested)}"
         if number < ENTRIES_MAX:
             entries[path.decode("utf-8", "replace")] = looks
         else:
             more.update(path + b"\0" + looks.encode("utf-8", "replace"))
-    return Fingerprint(top, head, entries, more.hexdigest() if len(told) > ENTRIES_MAX else "")
+    return Fingerprint(top, head, entries, more.hexdigest() if len(paths) > ENTRIES_MAX else "")
 
 
 def _parse_status(status: bytes) -> tuple[str, dict[bytes, str]]:
     """The commit, and git's status of each path."""
-    head, told = "", {}
+    head, paths = "", {}
     for line in status.split(b"\0"):
         if line.startswith(b"# branch.oid "):
             head = line[13:].decode("ascii", "replace")
         elif line.startswith(b"1 "):
             _, state, *_, path = line.split(b" ", 8)
-            told[path] = state.decode("ascii", "replace")
+            paths[path] = state.decode("ascii", "replace")
         elif line.startswith(b"u "):
-            told[line.split(b" ", 10)[-1]] = "unmerged"
+            paths[line.split(b" ", 10)[-1]] = "unmerged"
         elif line.startswith(b"? "):
-            told[line[2:]] = "?"
+            paths[line[2:]] = "?"
     if not head:
         raise ValueError("git did not tell the commit")
-    return head, told
+    return head, paths
 
 
 def _describe_path(path: Path, timeout_s: float, nested: int) -> str:
@@ -165,8 +165,8 @@ def _fingerprint_nested(path: Path, timeout_s: float, nested: int) -> str:
         within = _fingerprint_tree(path, timeout_s, nested // 2)
     except (ValueError, AgentqError, subprocess.SubprocessError):
         return "broken repository"
-    told = repr((within.head, sorted(within.entries.items()), within.more))
-    return hashlib.blake2b(told.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    content = repr((within.head, sorted(within.entries.items()), within.more))
+    return hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _hash_content(path: Path, status: os.stat_result) -> str:
@@ -199,14 +199,14 @@ class _SafeGit:
         place = _own_directories.locate(top, top / ".git")
         if place is None:
             raise ValueError("git finds no repository there")
-        self._place = place
+        self._git_place = place
         self._settings = dict(_SAFE_CONFIG)
         self._settings |= {f"filter.{name}.{key}": to for name in self._filters() for key, to in _NO_FILTER.items()}
 
     def __call__(self, *words: str, missing: bool = False) -> bytes:
         """Its output; with `missing`, a failure is an empty output."""
         done = subprocess.run(
-            ["git", f"--git-dir={self._place.own}", f"--work-tree={self._top}", *words],
+            ["git", f"--git-dir={self._git_place.own}", f"--work-tree={self._top}", *words],
             cwd=self._top,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
@@ -220,7 +220,7 @@ class _SafeGit:
     def _environment(self) -> dict[str, str]:
         """Pass settings by variables: a name with `=` in it would split an argument anywhere."""
         own = {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/"), **_GIT_ENVIRONMENT}
-        own |= build_variables(self._place, _own_directories.directory(self._place))
+        own |= build_variables(self._git_place, _own_directories.directory(self._git_place))
         own["GIT_CONFIG_COUNT"] = str(len(self._settings))
         for number, (key, value) in enumerate(self._settings.items()):
             own[f"GIT_CONFIG_KEY_{number}"], own[f"GIT_CONFIG_VALUE_{number}"] = key, value

@@ -99,8 +99,8 @@ def _confirm_success(facts: AgentFacts, end: AgentEnd, kind: VerdictKind) -> Ver
 def _judge_without_result(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
     """It ended without a result."""
     if end.exit_code is not None and end.exit_code in facts.exits:
-        told = facts.exits[end.exit_code]
-        return _confirm_success(facts, end, told) if told is _Kind.OK else facts.kind or told
+        kind = facts.exits[end.exit_code]
+        return _confirm_success(facts, end, kind) if kind is _Kind.OK else facts.kind or kind
     if (signal := _find_ending_signal(end)) is not None:
         return _Kind.INTERRUPTED if signal == signals.SIGINT else _Kind.KILLED
     if facts.kind is not None:
@@ -124,14 +124,14 @@ def _apply_limits(kind: VerdictKind, facts: AgentFacts, end: AgentEnd) -> tuple[
     """
     if kind not in (_Kind.THROTTLED, _Kind.LIMITED, _Kind.CREDIT):
         return kind, None
-    told = facts.reset_at_ms or parse_reset(facts.error, end.now_ms, end.zone)
-    if told is None and kind is not _Kind.THROTTLED:
+    reset_at_ms = facts.reset_at_ms or parse_reset(facts.error, end.now_ms, end.zone)
+    if reset_at_ms is None and kind is not _Kind.THROTTLED:
         return kind, None
-    if told is None or not end.now_ms < told < end.now_ms + RESET_MS_MAX:
+    if reset_at_ms is None or not end.now_ms < reset_at_ms < end.now_ms + RESET_MS_MAX:
         return _Kind.THROTTLED, None
     if kind is _Kind.THROTTLED and not is_limit_error(facts.error):
-        return _Kind.THROTTLED, told
-    return _Kind.LIMITED, told if facts.reset_at_ms else told + _MINUTE_MS
+        return _Kind.THROTTLED, reset_at_ms
+    return _Kind.LIMITED, reset_at_ms if facts.reset_at_ms else reset_at_ms + _MINUTE_MS
 
 
 def _format_error(kind: VerdictKind, facts: AgentFacts, end: AgentEnd) -> str:

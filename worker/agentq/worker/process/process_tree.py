@@ -278,7 +278,7 @@ async def end_dead_trees(runs: str | Collection[str], *, cgroups: Cgroups | None
         named = f"{cookie}/".startswith(f"{runs.rstrip('/')}/") if isinstance(runs, str) else cookie in runs
         return named and is_process_gone(starter)
 
-    leaves = [leaf for cookie, keeper, leaf in (cgroups.remaining() if cgroups else ()) if matches(cookie, keeper)]
+    leaves = [leaf for cookie, starter, leaf in (cgroups.remaining() if cgroups else ()) if matches(cookie, starter)]
     found = await kill_all(lambda: _find_remaining(matches, leaves))
     for leaf in leaves:
         leaf.remove()

@@ -148,9 +148,9 @@ class ReportSender:
             with self._changed:
                 for number in batch:
                     del self._pending[number]
-            for word in batch.values():
-                if word.piece is not None:
-                    self._spill.drop(word.piece)
+            for entry in batch.values():
+                if entry.piece is not None:
+                    self._spill.drop(entry.piece)
             for report, answer in zip(reports, answers, strict=True) if answers is not None else ():
                 self._on_answered(report, answer)
         self._spill.close()

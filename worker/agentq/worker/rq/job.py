@@ -81,12 +81,12 @@ def execute_job(attempt: RqAttempt, job_id: str, rq_queue: str, serializer: str)
     except NoSuchJobError:
         return _close_job(client, "gone")
     try:
-        told = runner.run(job)
+        outcome_written = runner.run(job)
     except OutcomeAlreadyWritten:
         return _finish_written_outcome(attempt.client(to_queue_name(rq_queue)), job_id, rq_queue, serializer)
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise _build_unwritten_failure(job_id, error) from error
-    if not told:
+    if not outcome_written:
         client.check()
         raise _build_unwritten_failure(job_id, runner.error)
     if runner.error is not None:

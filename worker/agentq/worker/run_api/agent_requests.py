@@ -133,10 +133,10 @@ class RequestHandler:
             fields["demands"] = {**own.demands, **request["demands"]}
         if fields.get("kind") in ("agent", "command") and "workspace" not in request and self._has_folder:
             fields.setdefault("cwd", self.spec.cwd)
-        said = fields.get("turn", {})
-        if fields.get("kind") == "agent" and isinstance(said, dict):
+        turn = fields.get("turn", {})
+        if fields.get("kind") == "agent" and isinstance(turn, dict):
             bounds = (own.turn or AgentTurnOptions()).model_dump(include={"account", "budgets"}, exclude_none=True)
-            fields["turn"] = {**bounds, **said}
+            fields["turn"] = {**bounds, **turn}
         return fields
 
     @property

@@ -244,8 +244,8 @@ class AgentSocket:
             disconnected.cancel()
             children.leave(request.run, signal)
 
-    def _in_thread(self, ask: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, ask)
+    def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
 class _ThreadSignal:

@@ -21,7 +21,7 @@ def main() -> int:
     if not prompt.strip():
         sys.stderr.write("The prompt is empty: write it to stdin.\n")
         return EXIT_USAGE
-    asked = AcpTurnOptions(
+    options = AcpTurnOptions(
         argv=argv,
         prompt=prompt,
         cwd=Path.cwd(),
@@ -32,11 +32,11 @@ def main() -> int:
         permissions=known.permissions,
         startup_s=known.startup,
     )
-    return asyncio.run(_run_turn(asked))
+    return asyncio.run(_run_turn(options))
 
 
-async def _run_turn(asked: AcpTurnOptions) -> int:
-    return await AcpTurn(asked).run()
+async def _run_turn(options: AcpTurnOptions) -> int:
+    return await AcpTurn(options).run()
 
 
 def _parse_options(words: list[str]) -> tuple[argparse.Namespace, list[str]]:

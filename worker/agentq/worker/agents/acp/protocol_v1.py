@@ -67,7 +67,7 @@ class AcpConversation:
 
 
 async def open_conversation(
-    child: RpcProcess, wanted: ConversationRequest, env: Mapping[str, str], timeout_s: float
+    child: RpcProcess, request: ConversationRequest, env: Mapping[str, str], timeout_s: float
 ) -> AcpConversation:
     """Initialize the agent and open the conversation."""
     hello = await child.request(
@@ -84,12 +84,12 @@ async def open_conversation(
         raise TurnRefused(
             VerdictKind.STARTUP, f"it speaks version {spoken} of its protocol, and agentq version {PROTOCOL_VERSION}"
         )
-    state = await _request_session(child, hello, wanted, env, timeout_s)
-    id_ = state.get("sessionId") or wanted.resume
+    state = await _request_session(child, hello, request, env, timeout_s)
+    id_ = state.get("sessionId") or request.resume
     if not isinstance(id_, str):
         raise TurnRefused(VerdictKind.STARTUP, "it gave the conversation no id")
-    model = await _set_model(child, id_, state, wanted.model)
-    await _set_mode(child, id_, state, wanted.permissions)
+    model = await _set_model(child, id_, state, request.model)
+    await _set_mode(child, id_, state, request.permissions)
     return AcpConversation(id_, model)
 
 
@@ -144,12 +144,12 @@ def format_error(error: RpcError) -> str:
 
 
 async def _request_session(
-    child: RpcProcess, hello: Message, wanted: ConversationRequest, env: Mapping[str, str], timeout_s: float
+    child: RpcProcess, hello: Message, request: ConversationRequest, env: Mapping[str, str], timeout_s: float
 ) -> Message:
     """Open the conversation; logs in between if the environment has what that takes."""
-    methods, earlier = _list_openings(hello, wanted)
+    methods, earlier = _list_openings(hello, request)
     # No servers of tools are passed: those of the repository are not ours to trust, the user's the agent knows itself.
-    params: Message = {"cwd": wanted.cwd, "mcpServers": []} | ({"sessionId": earlier} if earlier else {})
+    params: Message = {"cwd": request.cwd, "mcpServers": []} | ({"sessionId": earlier} if earlier else {})
     login = _find_login(hello, env)
     while True:
         try:
@@ -171,22 +171,22 @@ async def _log_in(child: RpcProcess, login: str, timeout_s: float) -> None:
         raise TurnRefused(VerdictKind.AUTH, f"it does not log in by {login}: {format_error(error)}") from error
 
 
-def _list_openings(hello: Message, wanted: ConversationRequest) -> tuple[list[str], str | None]:
+def _list_openings(hello: Message, request: ConversationRequest) -> tuple[list[str], str | None]:
     """The methods that can open the conversation, the best first."""
     able = _get_object(hello, "agentCapabilities")
     of_sessions = _get_object(able, "sessionCapabilities")
-    if wanted.fork is not None:
+    if request.fork is not None:
         if of_sessions.get("fork") is None:
             raise TurnRefused(VerdictKind.NO_SESSION, "it cannot go on from a conversation as another one")
-        return ["session/fork"], wanted.fork
-    if wanted.resume is None:
+        return ["session/fork"], request.fork
+    if request.resume is None:
         return ["session/new"], None
     # To resume is to load without being told all of it again. Some say that they can, and then do not know the word.
     ways = ["session/resume"] if of_sessions.get("resume") is not None else []
     ways += ["session/load"] if able.get("loadSession") else []
     if not ways:
         raise TurnRefused(VerdictKind.NO_SESSION, "it cannot go on with a conversation")
-    return ways, wanted.resume
+    return ways, request.resume
 
 
 def _find_login(hello: Message, env: Mapping[str, str]) -> str | None:
@@ -214,26 +214,26 @@ def _build_refusal(error: RpcError, hello: Message, earlier: str | None) -> Turn
     return TurnRefused(kind, f"it opened no conversation: {format_error(error)}")
 
 
-async def _set_model(child: RpcProcess, id_: str, state: Message, wanted: str | None) -> str | None:
+async def _set_model(child: RpcProcess, id_: str, state: Message, request: str | None) -> str | None:
     """Choose the requested model; returns the model in use, if reported."""
     option = next((one for one in _get_list(state, "configOptions") if one.get("category") == "model"), None)
     models = _get_object(state, "models")  # how it was told before there were options
     current = (option or {}).get("currentValue") or models.get("currentModelId")
-    if wanted is None or wanted == current:
+    if request is None or request == current:
         return current if isinstance(current, str) else None
     known = [str(one.get("modelId")) for one in _get_list(models, "availableModels")]
     if option is not None:
         known = list(_list_option_values(option.get("options")))
-    if wanted not in known:
+    if request not in known:
         raise TurnRefused(
-            VerdictKind.INPUT, f"it has no model {wanted}; it has: {', '.join(known[:20]) or 'none to choose'}"
+            VerdictKind.INPUT, f"it has no model {request}; it has: {', '.join(known[:20]) or 'none to choose'}"
         )
     if option is not None:
-        about = {"sessionId": id_, "configId": option.get("id"), "value": wanted, "type": "select"}
+        about = {"sessionId": id_, "configId": option.get("id"), "value": request, "type": "select"}
         await child.request("session/set_config_option", about)
     else:
-        await child.request("session/set_model", {"sessionId": id_, "modelId": wanted})
-    return wanted
+        await child.request("session/set_model", {"sessionId": id_, "modelId": request})
+    return request
 
 
 async def _set_mode(child: RpcProcess, id_: str, state: Message, permissions: Permissions) -> None:

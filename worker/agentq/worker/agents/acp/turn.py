@@ -164,15 +164,15 @@ class AcpTurn:
             self._kill_now.set()
 
     async def _unless_stopped(self, work: Any) -> Any:
-        doing = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stopped.wait())
-        await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if doing.done():
-            return doing.result()
-        doing.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await doing
+            await task
         raise AcpStopped
 
     # ---- what the agent says

@@ -163,8 +163,8 @@ class AcpUpdates:
     def flush(self) -> None:
         """Emit the gathered text."""
         text, self._text_parts = self._text_parts, ""
-        for doing in _split_text(self._kind, text):
-            self._send(doing)
+        for event in _split_text(self._kind, text):
+            self._send(event)
 
     def flush_in_time(self) -> None:
         """Emit it if it has waited long enough: a long text is not kept until its end."""
@@ -182,8 +182,8 @@ class AcpUpdates:
         """The tokens of the conversation at the end of a turn. Some agents count cached tokens among the input and some
         beside it, which the total tells.
         """
-        told = usage if isinstance(usage, dict) else {}
-        counts = [told.get(name) for name in ("totalTokens", "inputTokens", "outputTokens", "cachedReadTokens")]
+        reported = usage if isinstance(usage, dict) else {}
+        counts = [reported.get(name) for name in ("totalTokens", "inputTokens", "outputTokens", "cachedReadTokens")]
         total, read, written, cached = (one if isinstance(one, int) and one >= 0 else 0 for one in counts)
         if read or written:
             self.totals["input_tokens"] = max(read, total - written)

@@ -75,27 +75,29 @@ class AgentqReader(JsonLinesReader):
             if kind == "facts":
                 self._facts(told := ReportedFacts.model_validate(event))
                 return self._grown(told.totals) if told.totals else []
-            doing = limit_event(_event_adapter.validate_python(event))
+            limited = limit_event(_event_adapter.validate_python(event))
         except ValidationError:
             return [build_unknown_event(event)]
-        self._done(doing)
-        return [self.facts.spent if isinstance(doing, SpendingEvent) else doing]
+        self._done(limited)
+        return [self.facts.spent if isinstance(limited, SpendingEvent) else limited]
 
-    def _facts(self, told: ReportedFacts) -> None:
+    def _facts(self, reported: ReportedFacts) -> None:
         facts = self.facts
-        for name in told.model_fields_set & {"concluded", "ok", "kind", "reset_at_ms"}:
-            if (value := getattr(told, name)) is not None or name in ("kind", "ok", "reset_at_ms"):
+        for name in reported.model_fields_set & {"concluded", "ok", "kind", "reset_at_ms"}:
+            if (value := getattr(reported, name)) is not None or name in ("kind", "ok", "reset_at_ms"):
                 setattr(facts, name, value)
-        facts.session = cut_line(told.session or "") or facts.session
-        facts.model = cut_line(told.model or "") or facts.model
-        facts.text = facts.text if told.text is None else cut_answer(told.text)
-        facts.error = facts.error if told.error is None else cut_error(told.error)
-        if told.totals is not None:
-            facts.totals = {name: told.totals[name] for name in ("cost_usd", *_COUNTED_FIELDS) if name in told.totals}
-        if told.denials is not None:
-            facts.denials = [cut_line(tool) for tool in told.denials[:_DENIALS_MAX]]
-        if "structured" in told.model_fields_set:
-            facts.structured = told.structured
+        facts.session = cut_line(reported.session or "") or facts.session
+        facts.model = cut_line(reported.model or "") or facts.model
+        facts.text = facts.text if reported.text is None else cut_answer(reported.text)
+        facts.error = facts.error if reported.error is None else cut_error(reported.error)
+        if reported.totals is not None:
+            facts.totals = {
+                name: reported.totals[name] for name in ("cost_usd", *_COUNTED_FIELDS) if name in reported.totals
+            }
+        if reported.denials is not None:
+            facts.denials = [cut_line(tool) for tool in reported.denials[:_DENIALS_MAX]]
+        if "structured" in reported.model_fields_set:
+            facts.structured = reported.structured
 
     def _grown(self, totals: dict[str, float]) -> list[AgentEvent]:
         """The spending of this attempt, by the growth of the conversation's totals, if reported."""
@@ -108,35 +110,35 @@ class AgentqReader(JsonLinesReader):
         now = self.set_spending(input_, cached, output, turns, cost)
         return [] if now == before else [now]
 
-    def _done(self, doing: AgentEvent) -> None:
+    def _done(self, event: AgentEvent) -> None:
         facts = self.facts
-        if isinstance(doing, _ACTIVITY_EVENTS) and facts.concluded:
+        if isinstance(event, _ACTIVITY_EVENTS) and facts.concluded:
             facts.concluded, facts.ok, facts.kind, facts.error = False, None, None, ""
-        match doing:
+        match event:
             case StartedEvent():
-                facts.session, facts.model = doing.session or facts.session, doing.model or facts.model
+                facts.session, facts.model = event.session or facts.session, event.model or facts.model
             case SpendingEvent():
                 self.set_spending(
-                    doing.input_tokens, doing.cached_tokens, doing.output_tokens, doing.turns, doing.cost_usd
+                    event.input_tokens, event.cached_tokens, event.output_tokens, event.turns, event.cost_usd
                 )
             case SleepRequestEvent():
-                facts.sleep = doing
+                facts.sleep = event
             case ToolDeniedEvent():
-                facts.denials += [doing.tool] if len(facts.denials) < _DENIALS_MAX else []
+                facts.denials += [event.tool] if len(facts.denials) < _DENIALS_MAX else []
             case ResultEvent():
-                facts.concluded, facts.ok = True, doing.ok
-                facts.text = doing.text if doing.ok else facts.text
-                facts.error = facts.error if doing.ok else doing.text
+                facts.concluded, facts.ok = True, event.ok
+                facts.text = event.text if event.ok else facts.text
+                facts.error = facts.error if event.ok else event.text
 
 
-def limit_event(doing: AgentEvent) -> AgentEvent:
+def limit_event(event: AgentEvent) -> AgentEvent:
     """A foreign event, cut to the bounds of agentq's."""
     less: dict[str, Any] = {}
-    for name, value in doing:
+    for name, value in event:
         if isinstance(value, str) and name != "type":
             less[name] = cut_line(value) if name in _SINGLE_LINE_FIELDS else truncate_text(value)
         elif name in ("input", "raw"):
             less[name] = shrink_value(value)
         elif name == "items":
             less[name] = [(cut_line(text), state) for text, state in value[:100]]
-    return doing.model_copy(update=less)
+    return event.model_copy(update=less)

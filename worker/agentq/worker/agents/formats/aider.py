@@ -79,13 +79,13 @@ class AiderReader(TextReader):
                 why=cut_line(self.facts.error) or "its service failed", for_ms=int(_parse_number(retry[1]) * 1_000)
             )
 
-    def _error(self, name: str, said: str, line: str) -> Iterator[AgentEvent]:
+    def _error(self, name: str, message: str, line: str) -> Iterator[AgentEvent]:
         known = _KIND_OF_ERROR.get(name)
-        words = classify_service_error(0, re.sub(r"^[\w. ]*(?:Exception|Error)\s*[-:]+\s*", "", said))
+        words = classify_service_error(0, re.sub(r"^[\w. ]*(?:Exception|Error)\s*[-:]+\s*", "", message))
         self.facts.kind = words or known or _Kind.AGENT_ERROR
         self.facts.error = cut_line(line, 600)
         if self.facts.kind is _Kind.LIMITED:
-            yield AccountLimitEvent(reached=True, what=cut_line(said))
+            yield AccountLimitEvent(reached=True, what=cut_line(message))
 
     def _spent(self, tokens: str, cost: str) -> SpendingEvent:
         for number, scale, what in _TOKEN_COUNT.findall(tokens):

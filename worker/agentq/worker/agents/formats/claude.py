@@ -97,7 +97,7 @@ class ClaudeReader(JsonLinesReader):
         self._turns = 0
         self._read, self._cached, self._wrote = 0, 0, 0
         self._of_message = (0, 0, 0)
-        self._heard = 0
+        self._reported_tokens = 0
         """Input and output tokens that its messages reported."""
         self._cost: float | None = None
         self._mark: VerdictKind | None = None
@@ -196,7 +196,7 @@ class ClaudeReader(JsonLinesReader):
                 self._wrote + grown[2],
             )
             self._of_message = now
-            self._heard += grown[0] + grown[2]
+            self._reported_tokens += grown[0] + grown[2]
             yield self._spent()
 
     def _spent(self) -> SpendingEvent:
@@ -282,15 +282,15 @@ class ClaudeReader(JsonLinesReader):
         facts.session = get_text(event, "session_id") or facts.session
         facts.concluded, facts.structured = True, event.get("structured_output")
         failed = event.get("is_error") is True or get_text(event, "subtype").startswith("error")
-        said = get_text(event, "result")
-        facts.ok, facts.text = not failed, "" if failed else cut_answer(said)
-        facts.error = cut_error(said or _extract_error(event)) if failed else ""
+        text = get_text(event, "result")
+        facts.ok, facts.text = not failed, "" if failed else cut_answer(text)
+        facts.error = cut_error(text or _extract_error(event)) if failed else ""
         facts.kind = self._of_error(event) if failed else self._of_answer(event)
         if facts.kind is not _Kind.LIMITED:
             facts.reset_at_ms = None
-        told = len(facts.denials)
+        reported = len(facts.denials)
         denied = [get_text(each, "tool_name") for each in get_records(event, "permission_denials")]
-        for tool in denied[told:]:
+        for tool in denied[reported:]:
             yield from self._denied(tool)
         yield self._billed(event)
         yield ResultEvent(ok=facts.ok, text=truncate_text(facts.text or facts.error))
@@ -347,7 +347,7 @@ class ClaudeReader(JsonLinesReader):
         if not all(name in totals and name in before for name in _TOKEN_FIELDS):
             return before
         now, then = (sum(of[name] for name in ("input_tokens", "output_tokens")) for of in (totals, before))
-        return {} if abs(now - self._heard) < abs(now - then - self._heard) else before
+        return {} if abs(now - self._reported_tokens) < abs(now - then - self._reported_tokens) else before
 
     def _after(self, totals: dict[str, float], before: Mapping[str, float]) -> dict[str, float]:
         """The totals of the conversation. A sum that the agent does not report has a name of its own: it lacks the cost

@@ -61,7 +61,7 @@ class CodexReader(JsonLinesReader):
         super().__init__(before)
         self.facts.exits = {2: VerdictKind.INPUT}
         self._turns = 0
-        self._said = ""
+        self._text_seen = ""
 
     def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         self.facts.has_output = True
@@ -107,12 +107,12 @@ class CodexReader(JsonLinesReader):
         elif kind in _TOOL_ITEMS:
             yield from self._tool(stage, kind, item)
         elif stage == "completed":
-            yield from self._words(kind, item)
+            yield from self._text_event(kind, item)
 
-    def _words(self, kind: str, item: Record) -> Iterator[AgentEvent]:
+    def _text_event(self, kind: str, item: Record) -> Iterator[AgentEvent]:
         match kind:
             case "agent_message" | "assistant_message":
-                self._said = cut_answer(get_text(item, "text"))
+                self._text_seen = cut_answer(get_text(item, "text"))
                 yield TextEvent(text=truncate_text(get_text(item, "text")))
             case "reasoning":
                 yield ThoughtEvent(text=truncate_text(get_text(item, "text")))
@@ -156,9 +156,9 @@ class CodexReader(JsonLinesReader):
 
     def _completed(self, usage: Record) -> Iterator[AgentEvent]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = True, True, None, ""
-        self.facts.text = self._said
+        self.facts.text = self._text_seen
         yield self._billed(usage)
-        yield ResultEvent(ok=True, text=truncate_text(self._said))
+        yield ResultEvent(ok=True, text=truncate_text(self._text_seen))
 
     def _failed(self, message: str) -> Iterator[AgentEvent]:
         message = message or self.facts.error

@@ -71,7 +71,7 @@ class GeminiReader(JsonLinesReader):
         self.facts.exits = EXIT_KINDS
         self._pieces = MessageBuffer()
         self._turns = 0
-        self._asked = True
+        self._model_asked = True
         self._complaints: list[str] | None = None
 
     def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
@@ -108,8 +108,8 @@ class GeminiReader(JsonLinesReader):
 
     def _turn(self) -> Iterator[AgentEvent]:
         """The prompt asks the model, and ended tool calls ask it again."""
-        if self._asked:
-            self._asked = False
+        if self._model_asked:
+            self._model_asked = False
             self._turns += 1
             yield ModelTurnEvent(number=self._turns)
 
@@ -119,7 +119,7 @@ class GeminiReader(JsonLinesReader):
         yield self.start_tool(get_text(event, "tool_id"), get_text(event, "tool_name"), event.get("parameters"))
 
     def _returned(self, event: Record) -> Iterator[AgentEvent]:
-        self._asked = True
+        self._model_asked = True
         id_ = get_text(event, "tool_id")
         called = self.end_tool(id_)
         ok = get_text(event, "status") != "error"
@@ -179,17 +179,17 @@ class GeminiReader(JsonLinesReader):
             return []
         self._complaints.append(line)
         if line.rstrip() == "}" or len(self._complaints) > _ERROR_LINES_MAX:
-            told, self._complaints = get_record(parse_event("".join(self._complaints)) or {}, "error"), None
-            if told:
-                self._complaint = cut_error(get_text(told, "message"))
-                self._failed(told)
+            retry, self._complaints = get_record(parse_event("".join(self._complaints)) or {}, "error"), None
+            if retry:
+                self._complaint = cut_error(get_text(retry, "message"))
+                self._failed(retry)
         return []
 
 
 def _parse_refusal(error: str) -> str:
     """The service's message about a repeated request, from an object or prose."""
-    told = parse_event(error[found:]) if (found := error.find("{")) >= 0 else None
-    return get_text(get_record(told or {}, "error"), "message") or error
+    event = parse_event(error[found:]) if (found := error.find("{")) >= 0 else None
+    return get_text(get_record(event or {}, "error"), "message") or error
 
 
 def _find_written_path(called: ToolCallEvent) -> str:

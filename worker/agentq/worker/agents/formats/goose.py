@@ -40,14 +40,14 @@ class GooseReader(JsonLinesReader):
     def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
         self._turns = 0
-        self._asked = True
+        self._model_asked = True
         self._pieces = MessageBuffer()
 
     def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         self.facts.has_output = True
         match kind:
             case "message":
-                return self._words(get_record(event, "message"))
+                return self._read_message(get_record(event, "message"))
             case "error":
                 message = get_text(event, "error") or get_text(get_record(event, "error"), "message")
                 return [*self._pieces.take_unsent(), *self._error(message)]
@@ -60,11 +60,11 @@ class GooseReader(JsonLinesReader):
             self.facts.kind = VerdictKind.NO_SESSION
         self.note_complaint(line)
 
-    def _words(self, message: Record) -> Iterator[AgentEvent]:
+    def _read_message(self, message: Record) -> Iterator[AgentEvent]:
         self.facts.concluded, self.facts.ok = False, None
         mine = get_text(message, "role") == "assistant"
-        if mine and self._asked:
-            self._asked = False
+        if mine and self._model_asked:
+            self._model_asked = False
             self._turns += 1
             yield ModelTurnEvent(number=self._turns)
         for part in get_records(message, "content"):
@@ -85,7 +85,7 @@ class GooseReader(JsonLinesReader):
                 yield from self._returned(get_text(part, "id"), get_record(part, "toolResult"))
 
     def _returned(self, id_: str, result: Record) -> Iterator[AgentEvent]:
-        self._asked = True
+        self._model_asked = True
         called = self.end_tool(id_)
         value = get_record(result, "value")
         failed = get_text(result, "status") == "error" or value.get("isError") is True

@@ -63,7 +63,7 @@ class OpencodeReader(JsonLinesReader):
         self._turns = 0
         self._read, self._cached, self._wrote = 0, 0, 0
         self._cost = 0.0
-        self._said = ""
+        self._text_seen = ""
 
     def read_event(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         began = []
@@ -111,12 +111,12 @@ class OpencodeReader(JsonLinesReader):
     def _step(self) -> Iterator[AgentEvent]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = False, None, None, ""
         self._turns += 1
-        self._said = ""
+        self._text_seen = ""
         yield ModelTurnEvent(number=self._turns)
 
     def _text(self, part: Record) -> Iterator[AgentEvent]:
         text = get_text(part, "text")
-        self._said = cut_answer(f"{self._said}\n{text}" if self._said else text)
+        self._text_seen = cut_answer(f"{self._text_seen}\n{text}" if self._text_seen else text)
         yield TextEvent(text=truncate_text(text))
 
     def _tool(self, part: Record) -> Iterator[AgentEvent]:
@@ -152,16 +152,16 @@ class OpencodeReader(JsonLinesReader):
             return
         good = reason not in _KIND_OF_REASON
         self.facts.concluded, self.facts.ok, self.facts.kind = True, good, _KIND_OF_REASON.get(reason)
-        self.facts.text = self._said if good else ""
+        self.facts.text = self._text_seen if good else ""
         self.facts.error = "" if good else f"the model's answer ended with {cut_line(reason)}"
-        yield ResultEvent(ok=good, text=truncate_text(self._said or self.facts.error))
+        yield ResultEvent(ok=good, text=truncate_text(self._text_seen or self.facts.error))
 
     def _error(self, error: Record) -> Iterator[AgentEvent]:
-        told = get_record(error, "data")
-        message = get_text(told, "message") or get_text(error, "message", "name")
-        status = get_count(told, "statusCode")
+        details = get_record(error, "data")
+        message = get_text(details, "message") or get_text(error, "message", "name")
+        status = get_count(details, "statusCode")
         kind = _KIND_OF_ERROR_NAME.get(get_text(error, "name")) or classify_service_error(status, message)
-        if kind is None and told.get("isRetryable") is True:
+        if kind is None and details.get("isRetryable") is True:
             kind = _Kind.THROTTLED
         self.facts.concluded, self.facts.ok = True, False
         self.facts.kind, self.facts.error = kind, cut_error(message)

@@ -94,11 +94,11 @@ def summarize_input(value: JsonValue) -> str:
     if not isinstance(value, dict):
         return ""
     for name in _SUMMARY_FIELDS:
-        told = value.get(name)
-        if isinstance(told, list) and told and all(isinstance(word, str) for word in told):
-            told = " ".join(str(word) for word in told[:_ITEMS_MAX])
-        if isinstance(told, str) and told:
-            return cut_line(told)
+        field = value.get(name)
+        if isinstance(field, list) and field and all(isinstance(word, str) for word in field):
+            field = " ".join(str(word) for word in field[:_ITEMS_MAX])
+        if isinstance(field, str) and field:
+            return cut_line(field)
     return ""
 
 

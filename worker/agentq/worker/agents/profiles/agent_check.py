@@ -103,12 +103,12 @@ class AgentCheck:
             )
         except OSError as error:
             return AgentFinding("version", "fail", f"it cannot be started: {error.strerror}", "install it again")
-        said = (done.stdout or done.stderr).decode(errors="replace").strip()
+        output = (done.stdout or done.stderr).decode(errors="replace").strip()
         if done.returncode != 0:
-            last = said.splitlines()[-1][:200] if said else "and says nothing"
+            last = output.splitlines()[-1][:200] if output else "and says nothing"
             return AgentFinding("version", "fail", f"{' '.join(asked)} exits with {done.returncode}: {last}")
-        number = re.search(r"\d+(\.\d+)+[\w.+-]*", said)
-        return AgentFinding("version", "ok", number[0] if number else said[:60])
+        number = re.search(r"\d+(\.\d+)+[\w.+-]*", output)
+        return AgentFinding("version", "ok", number[0] if number else output[:60])
 
     def _path(self, program: str) -> str:
         return os.pathsep.join((self._inherited.get("PATH", os.defpath), os.path.dirname(program)))
@@ -162,7 +162,7 @@ class AgentCheck:
         permissions = next(each for each in ("read", "edit", "full") if each in self.profile.permissions)
         with tempfile.TemporaryDirectory() as folder:
             try:
-                asked = AgentLaunch(
+                launch = AgentLaunch(
                     agent=self.agent,
                     profile=self.profile,
                     prompt=CHECK_PROMPT,
@@ -170,7 +170,7 @@ class AgentCheck:
                     account=account,
                     prompt_file=Path(folder, "prompt"),
                 )
-                started = build_command(asked, self._inherited)
+                started = build_command(launch, self._inherited)
                 if started.prompt_file is not None:
                     Path(folder, "prompt").write_bytes(started.prompt_file)
                 exit_, out, error = asyncio.run(_run_turn(started, self._passed, Path(folder)))
@@ -225,8 +225,8 @@ async def _read_pipe(end: int) -> str:
 def _find_provider_key(settings: Path) -> str:
     """The variable with the key of the provider that these settings choose, as Codex has them; empty if none."""
     try:
-        told = tomllib.loads(settings.read_text(encoding="utf-8"))
-        key = told["model_providers"][told["model_provider"]]["env_key"]
+        settings_ = tomllib.loads(settings.read_text(encoding="utf-8"))
+        key = settings_["model_providers"][settings_["model_provider"]]["env_key"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return key if isinstance(key, str) else ""

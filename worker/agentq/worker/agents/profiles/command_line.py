@@ -105,15 +105,15 @@ def find_executable(command: str, inherited: Mapping[str, str]) -> str | None:
     return os.path.abspath(found) if found else None
 
 
-def _build_prompt_bytes(asked: AgentLaunch) -> bytes:
-    most, prompt = asked.profile.prompt_characters, asked.prompt
+def _build_prompt_bytes(launch: AgentLaunch) -> bytes:
+    most, prompt = launch.profile.prompt_characters, launch.prompt
     if not prompt.strip():
         raise Invalid("The prompt is empty; say what the agent is to do.")
-    if asked.turn.system_prompt and asked.mode == "begin" and not asked.gives_system_file:
-        prompt = f"{asked.turn.system_prompt}\n\n{prompt}"
+    if launch.turn.system_prompt and launch.mode == "begin" and not launch.gives_system_file:
+        prompt = f"{launch.turn.system_prompt}\n\n{prompt}"
     if most is not None and len(prompt) > most:
         raise Invalid(
-            f"The prompt has {len(prompt)} characters, and {asked.agent} takes {most} at the most; put the rest "
+            f"The prompt has {len(prompt)} characters, and {launch.agent} takes {most} at the most; put the rest "
             "in a file of its folder."
         )
     return _encode_text(prompt)
@@ -124,21 +124,21 @@ def _encode_text(text: str) -> bytes:
     return text.replace("\0", "\ufffd").encode(errors="replace")
 
 
-def _build_arguments(asked: AgentLaunch) -> list[str]:
+def _build_arguments(launch: AgentLaunch) -> list[str]:
     """In this order: what it always gets, model, system prompt, permissions, trust, budgets, conversation, prompt."""
-    profile, turn, left = asked.profile, asked.turn, asked.remaining or asked.turn.budgets
+    profile, turn, left = launch.profile, launch.turn, launch.remaining or launch.turn.budgets
     values = {"python": sys.executable}
-    words = _build_opening(asked)
-    model = asked.model if turn.model is None else turn.model
+    words = _build_opening(launch)
+    model = launch.model if turn.model is None else turn.model
     if model is not None:
-        words += _require_supported(profile.model_args, asked, "be told which model to use")
+        words += _require_supported(profile.model_args, launch, "be told which model to use")
         values["model"] = model
-    if asked.gives_system_file:
+    if launch.gives_system_file:
         words += profile.system_args
-        values["system_file"] = str(asked.system_file)
+        values["system_file"] = str(launch.system_file)
     if turn.permissions not in profile.permissions:
         raise Invalid(
-            f"The agent {asked.agent} cannot be held to {turn.permissions!r}; it takes the permissions "
+            f"The agent {launch.agent} cannot be held to {turn.permissions!r}; it takes the permissions "
             f"{' or '.join(profile.permissions)}."
         )
     words += profile.permissions[turn.permissions]
@@ -149,47 +149,47 @@ def _build_arguments(asked: AgentLaunch) -> list[str]:
     if left is not None and left.turns is not None and profile.turns_args:
         words += profile.turns_args
         values["turns"] = str(left.turns)
-    if asked.session is not None:
-        values["session"] = asked.session
-    if asked.prompt_file is not None:
-        values["prompt_file"] = str(asked.prompt_file)
-    return templates.fill_arguments([*words, *_build_conversation(asked), *profile.prompt_args], values)
+    if launch.session is not None:
+        values["session"] = launch.session
+    if launch.prompt_file is not None:
+        values["prompt_file"] = str(launch.prompt_file)
+    return templates.fill_arguments([*words, *_build_conversation(launch), *profile.prompt_args], values)
 
 
-def _build_opening(asked: AgentLaunch) -> list[str]:
-    instead = {"begin": (), "resume": asked.profile.resume_command, "fork": asked.profile.fork_command}[asked.mode]
-    return list(instead or asked.profile.args)
+def _build_opening(launch: AgentLaunch) -> list[str]:
+    instead = {"begin": (), "resume": launch.profile.resume_command, "fork": launch.profile.fork_command}[launch.mode]
+    return list(instead or launch.profile.args)
 
 
-def _build_conversation(asked: AgentLaunch) -> list[str]:
+def _build_conversation(launch: AgentLaunch) -> list[str]:
     """What says whether it begins, or goes on."""
-    profile = asked.profile
-    if asked.mode == "begin":
-        return list(profile.begin_args if asked.session is not None or not profile.takes_id else ())
+    profile = launch.profile
+    if launch.mode == "begin":
+        return list(profile.begin_args if launch.session is not None or not profile.takes_id else ())
     can, what = {
         "resume": (profile.resumes, "go on with a conversation"),
         "fork": (profile.forks, "go on from a conversation as another one"),
-    }[asked.mode]
+    }[launch.mode]
     if not can:
-        raise Invalid(f"The agent {asked.agent} cannot {what}.")
-    return list(profile.resume_args if asked.mode == "resume" else profile.fork_args)
+        raise Invalid(f"The agent {launch.agent} cannot {what}.")
+    return list(profile.resume_args if launch.mode == "resume" else profile.fork_args)
 
 
-def _require_supported(words: tuple[str, ...], asked: AgentLaunch, what: str) -> tuple[str, ...]:
+def _require_supported(words: tuple[str, ...], launch: AgentLaunch, what: str) -> tuple[str, ...]:
     if not words:
-        raise Invalid(f"The agent {asked.agent} cannot {what}.")
+        raise Invalid(f"The agent {launch.agent} cannot {what}.")
     return words
 
 
-def _build_environment(asked: AgentLaunch, inherited: Mapping[str, str], program: str) -> dict[str, str]:
+def _build_environment(launch: AgentLaunch, inherited: Mapping[str, str], program: str) -> dict[str, str]:
     """Later ones win: the worker's that it needs, its profile's, those of its permissions and trust, its account's."""
-    profile, turn = asked.profile, asked.turn
+    profile, turn = launch.profile, launch.turn
     variables = {name: value for name, value in inherited.items() if is_variable_passed(profile, name)}
     variables |= _extend_path(inherited, program)
     own = dict(profile.env)
     own |= profile.env_permissions.get(turn.permissions, {})
     own |= {} if turn.trust == "repo" else profile.env_untrusted
-    return variables | own | billing.build_account_variables(profile, asked.account, inherited)
+    return variables | own | billing.build_account_variables(profile, launch.account, inherited)
 
 
 def is_variable_passed(profile: Profile, name: str) -> bool:

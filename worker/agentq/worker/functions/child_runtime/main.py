@@ -120,23 +120,23 @@ class ChildProgram:
         timeout_ms = traceparent = None
         try:
             if spec.startswith("{"):
-                whole = parse_spec(spec, lane)
-                traceparent = whole.traceparent
-                timeout_ms = whole.timeout_ms
-                function = self._allowed.load(whole.function or "", lane)
-                args, kwargs = function.arguments_of(whole.args, whole.kwargs, run, look_up_result)
-                if timeout_ms or whole.silence_timeout_ms:
-                    times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
+                run_spec = parse_spec(spec, lane)
+                traceparent = run_spec.traceparent
+                timeout_ms = run_spec.timeout_ms
+                function = self._allowed.load(run_spec.function or "", lane)
+                args, kwargs = function.arguments_of(run_spec.args, run_spec.kwargs, run, look_up_result)
+                if timeout_ms or run_spec.silence_timeout_ms:
+                    times = f"{timeout_ms or 0} {run_spec.silence_timeout_ms or 0} {run_spec.stop_grace_ms}"
                     self._replies.send(protocol.encode_record(run, fence, protocol.TIMED, times))
             else:
                 spec, traced = split_traceparent(spec)
                 traceparent = traced.get("traceparent")
-                at = min(place for place in (spec.find("["), spec.find("{"), len(spec)) if place >= 0)
+                at = min(position for position in (spec.find("["), spec.find("{"), len(spec)) if position >= 0)
                 function = self._allowed.load(spec[:at], lane)
                 args, kwargs = function.arguments(spec[at:], run, look_up_result)
                 if not function.is_async and not self._tracing.is_on and is_cacheable(function.path):
                     self._functions[spec[:at]] = function
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
+        except BaseException as error:  # noqa: BLE001 - any error becomes the outcome
             self._sync_runner.send_failure(run, fence, call_outcomes.encode_not_begun(error))
             return
         function = self._tracing.wrap(function, run, lane, traceparent)

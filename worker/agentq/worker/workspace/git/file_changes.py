@@ -43,11 +43,11 @@ class FileChanges:
     """Inserted and deleted lines, by file."""
 
     @classmethod
-    def read(cls, told: str) -> FileChanges:
+    def read(cls, output: str) -> FileChanges:
         """Parses the output of `--raw` and `--numstat`."""
         entries: list[FileChange] = []
         lines: list[tuple[int, int]] = []
-        words = iter(told.split("\0"))
+        words = iter(output.split("\0"))
         for word in words:
             if word.startswith(":"):
                 old, new = word[1:].split(" ")[:2]

@@ -134,8 +134,8 @@ class GitRepository:
 
     def _follow_head(self, git: Git, remote: str) -> None:
         """Record the remote's HEAD branch, as `git remote set-head --auto` does without our options."""
-        told = git("ls-remote", "--symref", remote, "HEAD", remote=True)
-        found = re.match(r"ref: refs/heads/(\S+)\tHEAD$", told, re.MULTILINE)
+        output = git("ls-remote", "--symref", remote, "HEAD", remote=True)
+        found = re.match(r"ref: refs/heads/(\S+)\tHEAD$", output, re.MULTILINE)
         if found and git.answers("rev-parse", "--verify", "--quiet", f"{REMOTE_REFS}{remote}/{found[1]}"):
             git("symbolic-ref", f"{REMOTE_REFS}{remote}/HEAD", f"{REMOTE_REFS}{remote}/{found[1]}")
 
@@ -218,8 +218,8 @@ def clone_repository(git: Git, address: str, home: Path) -> GitRepository:
             inside("config", f"remote.{ORIGIN_REMOTE}.fetch", f"+refs/heads/*:{REMOTE_REFS}{ORIGIN_REMOTE}/*")
             made.touch()
         # Whatever a run has put there since, and where the password in the address is another by now.
-        told = inside.answers("config", "--get-regexp", rf"^remote\.{ORIGIN_REMOTE}\.(push)?url$")
-        if told != f"remote.{ORIGIN_REMOTE}.url {address}":
+        addresses = inside.answers("config", "--get-regexp", rf"^remote\.{ORIGIN_REMOTE}\.(push)?url$")
+        if addresses != f"remote.{ORIGIN_REMOTE}.url {address}":
             inside("config", "--unset-all", f"remote.{ORIGIN_REMOTE}.pushurl", ok_codes=(5,))
             inside("config", "--replace-all", f"remote.{ORIGIN_REMOTE}.url", address)
     return GitRepository(git.in_folder(folder.resolve()), None, ORIGIN_REMOTE, is_copy=True)

@@ -125,8 +125,8 @@ class SafeGitConfig:
     def place(self, words: Sequence[str], folder: Path, git_dir: Path | None, work_tree: Path | None) -> CommandPlace:
         """Where a command finds its repository, and the settings that count; of one name the last does."""
         if self.trust or is_passive(words):
-            said = GitPlace(git_dir, git_dir, work_tree) if git_dir else None
-            return CommandPlace((*_build_options(said), *_as_options(self._fixed() + self._trusted(folder, git_dir))))
+            given = GitPlace(git_dir, git_dir, work_tree) if git_dir else None
+            return CommandPlace((*_build_options(given), *_as_options(self._fixed() + self._trusted(folder, git_dir))))
         place = self.locate(folder, git_dir, work_tree)
         if place is None:
             return CommandPlace(found=False)
@@ -159,10 +159,10 @@ class SafeGitConfig:
         looks = (place.own, *variables.values(), *map(read_file_state, files))
         if looks not in self._known:
             words = ("config", "-z", "--show-scope", "--list")
-            told = query_git(*words, folder=place.own, git_dir=place.own, variables=variables) or b""
+            output = query_git(*words, folder=place.own, git_dir=place.own, variables=variables) or b""
             if len(self._known) >= CACHE_MAX:
                 self._known.clear()
-            self._known[looks] = choose_user_settings(_parse_entries(told), trust=self.trust)
+            self._known[looks] = choose_user_settings(_parse_entries(output), trust=self.trust)
         return self._known[looks]
 
     def words(self, words: Sequence[str]) -> list[str]:

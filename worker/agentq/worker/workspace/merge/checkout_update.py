@@ -51,13 +51,13 @@ class CheckoutUpdate:
         self,
         git: Git,
         path: Path,
-        say: Callable[[str], None] = lambda _: None,
+        note: Callable[[str], None] = lambda _: None,
         *,
         locked_ms: int = LOCK_WAIT_MS,
         edited_ms: int = RECENT_EDIT_MS,
     ) -> None:
         self.path = path
-        self._note = say
+        self._note = note
         self._locked_ms = locked_ms
         self._edited_ms = edited_ms
         self._git = git.in_folder(path)
@@ -68,7 +68,7 @@ class CheckoutUpdate:
 
     def follow(self, old: str, new: str, move: Callable[[], None]) -> None:
         """Move the branch, and the files with it; waits for a while for a person at work there."""
-        began_ms, told = monotonic_ms(), False
+        began_ms, noted = monotonic_ms(), False
         while True:
             try:
                 return self._follow(old, new, move)
@@ -76,8 +76,8 @@ class CheckoutUpdate:
                 if monotonic_ms() - began_ms >= occupied.patience_ms:
                     raise Refused(str(occupied)) from None
                 pause_s = occupied.pause_s
-                if not told and pause_s >= EDIT_PAUSE_S:
-                    told = True
+                if not noted and pause_s >= EDIT_PAUSE_S:
+                    noted = True
                     self._note(f"waits: {occupied}")
             self._git.cancellation.pause(pause_s)
 
@@ -140,8 +140,8 @@ class CheckoutUpdate:
 
     def _check(self, old: str, new: str) -> None:
         """Check that it is on that commit, clean, and free where new files go."""
-        told = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty")
-        changed = [line[3:] for line in told.split("\0") if line]
+        output = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty")
+        changed = [line[3:] for line in output.split("\0") if line]
         if changed:
             more = f" and {len(changed) - NAMED_FILES_MAX} more" if changed[NAMED_FILES_MAX:] else ""
             raise _CheckoutInUse(
@@ -184,8 +184,8 @@ class CheckoutUpdate:
         (self._folder / "agentq-index.lock").unlink(missing_ok=True)
 
     def _changes(self, old: str, new: str) -> dict[str, str]:
-        told = self._git("diff-tree", "-r", "-z", "--name-status", "--no-renames", old, new).split("\0")
-        return {told[at + 1]: told[at] for at in range(0, len(told) - 1, 2)}
+        fields = self._git("diff-tree", "-r", "-z", "--name-status", "--no-renames", old, new).split("\0")
+        return {fields[at + 1]: fields[at] for at in range(0, len(fields) - 1, 2)}
 
     def _is_somebodys(self, path: str, old: str, new: str, change: str) -> bool:
         file = self.path / path
@@ -223,17 +223,17 @@ class _UpdateNote:
     def read(self) -> dict[str, str] | None:
         text = os.pread(self._file, 1 << 16, 0)
         try:
-            told = json.loads(text)
-            return {"old": str(told["old"]), "new": str(told["new"])}
+            note = json.loads(text)
+            return {"old": str(note["old"]), "new": str(note["new"])}
         except (ValueError, KeyError, TypeError):
             return None  # nothing is noted, or it was killed while it wrote: then nothing has begun
 
     def is_clear(self) -> bool:
         return os.fstat(self._file).st_size == 0
 
-    def write(self, told: dict[str, str]) -> None:
+    def write(self, note: dict[str, str]) -> None:
         os.ftruncate(self._file, 0)
-        os.write(self._file, json.dumps(told).encode())
+        os.write(self._file, json.dumps(note).encode())
         os.fsync(self._file)
 
     def clear(self) -> None:

@@ -221,9 +221,9 @@ class WorkLanding:
         if tip.checkout is None:
             self.target.move(tip, new)
             return False
-        if tip.here is None:
+        if tip.local is None:
             raise Refused(f"The branch {self.target.branch} is checked out in {tip.checkout}, and has no commit yet.")
         CheckoutUpdate(self.target.git, tip.checkout, self._note).follow(
-            tip.here, new, lambda: self.target.move(tip, new)
+            tip.local, new, lambda: self.target.move(tip, new)
         )
         return True

@@ -56,10 +56,10 @@ def format_trailer(run: str) -> str:
 def read_commits(git: Git, *names: str) -> list[CommitRecord]:
     """Read commits, with one git process."""
     form = "%H%x00%T%x00%P%x00%an%x00%ae%x00%ad%x00%B%x00"
-    told = git(
+    output = git(
         "show", "-s", "--no-show-signature", "--date=raw", f"--format=tformat:{form}", "--end-of-options", *names
     )
-    fields = told.split("\0")
+    fields = output.split("\0")
     return [_parse_commit(fields[at : at + 7]) for at in range(0, len(fields) - 1, 7)]
 
 
@@ -89,7 +89,7 @@ class MergeTreeMerger:
             ours = self._git(
                 "commit-tree", f"{ours}^{{tree}}", "-p", base, input="the other side\n", identity=AGENTQ_IDENTITY
             ).strip()
-        told = self._git(
+        output = self._git(
             "merge-tree",
             "--write-tree",
             "--allow-unrelated-histories",
@@ -100,7 +100,7 @@ class MergeTreeMerger:
             theirs,
             ok_codes=(1,),
         )
-        tree, *files = told.split("\0")
+        tree, *files = output.split("\0")
         named = tuple(dict.fromkeys(file for file in files if file))
         if named:
             raise MergeConflict(named[:CONFLICT_FILES_MAX])

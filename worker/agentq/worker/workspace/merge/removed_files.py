@@ -24,9 +24,9 @@ def find_removed_files(git: Git, since: str, landed: str, task: str) -> tuple[st
     form = "--format=%x01%(trailers:key=Agentq-Task,valueonly,separator=%x2C)%x01"
     paths = (f":(top,literal){path}" for path in gone)
     words = ("--reverse", "--first-parent", "-m", "--diff-filter=A", form, *over, f"{since}..{landed}^1")
-    _, *told = git("log", *words, "--", *paths).split("\1")
+    _, *records = git("log", *words, "--", *paths).split("\1")
     made_by: dict[str, str] = {}
-    for maker, files in zip(told[::2], told[1::2], strict=True):
+    for maker, files in zip(records[::2], records[1::2], strict=True):
         made_by |= dict.fromkeys(files.strip("\0\n").split("\0"), maker)
     others = ((path, made_by.get(path, "")) for path in gone)
     return tuple(f"{_format_path(path)} ({maker})" for path, maker in others if maker not in ("", task))[

@@ -29,8 +29,8 @@ class TargetMoved(Exception):
 class TargetTip:
     """The commits of a branch: local, at the remote, and in a checkout."""
 
-    here: str | None = None
-    there: str | None = None
+    local: str | None = None
+    remote: str | None = None
     checkout: Path | None = None
 
     commit: str | None = None
@@ -60,15 +60,15 @@ class TargetBranch:
 
     def tip(self) -> TargetTip:
         """Its commits now."""
-        here, checkout = self._here() if self.local else (None, None)
-        there = self._there() if self.remote else None
+        here, checkout = self._local_tip() if self.local else (None, None)
+        there = self._remote_tip() if self.remote else None
         commit = self._newest(here, there)
         behind = commit and self.base and commit != self.base and self.git.is_ancestor(commit, self.base)
         return TargetTip(here, there, checkout, commit, self.base if behind else commit)
 
-    def _here(self) -> tuple[str | None, Path | None]:
-        told = self.git("for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", self.ref)
-        for line in told.splitlines():
+    def _local_tip(self) -> tuple[str | None, Path | None]:
+        output = self.git("for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", self.ref)
+        for line in output.splitlines():
             name, commit, checkout = line.split("\0")
             if name == self.ref:
                 # A bare repository stands on a branch, too, and has no files that could be behind it.
@@ -84,7 +84,7 @@ class TargetBranch:
                 return find_real_checkout(Path(lines[0].removeprefix("worktree ")))
         return None
 
-    def _there(self) -> str | None:
+    def _remote_tip(self) -> str | None:
         assert self.remote is not None
         into = f"{FETCHED_REFS}{self.branch}"
         try:
@@ -114,22 +114,22 @@ class TargetBranch:
         if tip == base:
             return None
         line = format_trailer(run).replace(".", r"\.")
-        told = self.git("log", "-1", "--format=%H", "--basic-regexp", f"--grep=^{line}$", f"{base}..{tip}")
-        return told.strip() or None
+        output = self.git("log", "-1", "--format=%H", "--basic-regexp", f"--grep=^{line}$", f"{base}..{tip}")
+        return output.strip() or None
 
     def move(self, tip: TargetTip, new: str) -> None:
         """Move it from the tip to a new commit; raises `TargetMoved` if it is elsewhere by now."""
         if self.remote is not None:
-            self._push(tip.there, new)
+            self._push(tip.remote, new)
         if self.local:
-            self._update(tip.here, new)
+            self._update(tip.local, new)
 
     def catch_up(self, tip: TargetTip) -> None:
         """Move the local branch to the remote's, unless it is checked out."""
-        if self.local and self.remote is not None and tip.commit not in (None, tip.here) and tip.checkout is None:
+        if self.local and self.remote is not None and tip.commit not in (None, tip.local) and tip.checkout is None:
             assert tip.commit is not None
             with suppress(TargetMoved):
-                self._update(tip.here, tip.commit)
+                self._update(tip.local, tip.commit)
 
     def _update(self, old: str | None, new: str) -> None:
         words = ("update-ref", "-m", "agentq: merged", self.ref, new, old or NULL_COMMIT)
@@ -137,7 +137,7 @@ class TargetBranch:
             try:
                 self.git(*words, wait_for_locks=patient)
             except GitFailed:
-                if self._here()[0] != old:
+                if self._local_tip()[0] != old:
                     raise TargetMoved from None
                 if patient:
                     raise
@@ -151,6 +151,6 @@ class TargetBranch:
         try:
             self.git.push(self.remote, f"{new}:{self.ref}", lease, expected=self.address)
         except GitFailed as failed:
-            if self._there() != old:
+            if self._remote_tip() != old:
                 raise TargetMoved from None
             raise Refused(f"{self.remote} did not take the push to {self.branch}: {failed}") from failed

@@ -325,8 +325,8 @@ class _WorkCommitter:
         """Whether `git commit --amend` replaced the base: then what is missing of it was removed on purpose."""
         before, anew = "", {self.worktree.base}
         for line in reversed((self.git.answers("log", "-g", "--format=%H %gs", "HEAD") or "").splitlines()):
-            commit, _, said = line.partition(" ")
-            if before in anew and said.startswith("commit (amend)"):
+            commit, _, subject = line.partition(" ")
+            if before in anew and subject.startswith("commit (amend)"):
                 anew.add(commit)
             before = commit
         return any(self.git.is_ancestor(commit, tip) for commit in anew - {self.worktree.base})
@@ -334,10 +334,10 @@ class _WorkCommitter:
     def _with_trailers(self, tip: str) -> str:
         if tip in self._made:
             return tip
-        said = self.git(
+        output = self.git(
             "show", "-s", "--no-show-signature", "--date=raw", "--format=%an%x00%ae%x00%ad%x00%P%x00%B", tip
         )
-        name, address, date, parents, text = said.split("\0")
+        name, address, date, parents, text = output.split("\0")
         whole = self.message.add_to(text)
         if whole == text:
             return tip

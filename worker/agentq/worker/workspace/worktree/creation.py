@@ -52,33 +52,33 @@ class WorktreeRequest:
     commit: str
     branch: str | None
     """A new branch at the commit; None for a detached HEAD."""
-    asked: str = ""
+    repository_name: str = ""
     """The repository as the run names it."""
     worker: str = ""
     sparse: Sequence[str] = ()
 
 
-def make_worktree(repository: GitRepository, home: Path, wanted: WorktreeRequest) -> Worktree:
+def make_worktree(repository: GitRepository, home: Path, request: WorktreeRequest) -> Worktree:
     """A worktree as requested: an idle one, or a new one."""
     folder = get_worktrees_folder(home, repository)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / wanted.name
+    path = folder / request.name
     earlier = _seize_worktree(repository, path)
     if earlier is not None and (held := preserve_worktree(earlier)):
         _move_aside(earlier.update_record(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
         earlier = None
-    if earlier is not None and can_reuse(earlier, wanted):
-        return _bring_to_commit(earlier, wanted)
+    if earlier is not None and can_reuse(earlier, request):
+        return _bring_to_commit(earlier, request)
     if earlier is not None:
         remove_worktree(earlier)
     elif os.path.lexists(path):
         path.rename(_find_free_path(path))  # what nobody knows is not ours to delete
-    if not wanted.sparse and (idle := _take_idle(repository, folder, path)) is not None:
+    if not request.sparse and (idle := _take_idle(repository, folder, path)) is not None:
         try:
-            return _bring_to_commit(idle, wanted)
+            return _bring_to_commit(idle, request)
         except GitFailed:
             remove_worktree(idle)  # whatever has happened to it while nobody looked; a new one it is
-    return _add_worktree(repository, path, wanted)
+    return _add_worktree(repository, path, request)
 
 
 def reopen_worktree(repository: GitRepository, home: Path, run: str, worker: str = "") -> Worktree | None:
@@ -129,9 +129,9 @@ def _find_free_path(path: Path) -> Path:
 # ---- one that was used before
 
 
-def can_reuse(worktree: Worktree, wanted: WorktreeRequest) -> bool:
+def can_reuse(worktree: Worktree, request: WorktreeRequest) -> bool:
     """Whether its files differ from the requested ones only in ways that git sees."""
-    if wanted.sparse or (worktree.path / ".git").is_dir() or (worktree.record.git_dir / "modules").exists():
+    if request.sparse or (worktree.path / ".git").is_dir() or (worktree.record.git_dir / "modules").exists():
         return False
     return not (worktree.record.git_dir / "config.worktree").exists()
 
@@ -157,76 +157,79 @@ def _find_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree 
     return None
 
 
-def _bring_to_commit(worktree: Worktree, wanted: WorktreeRequest) -> Worktree:
+def _bring_to_commit(worktree: Worktree, request: WorktreeRequest) -> Worktree:
     """Check out its commit and branch, and remove everything else."""
     git = worktree.git
     drop_locks(worktree)
     for name in OPERATION_FILES:
         git_files.remove_path(worktree.record.git_dir / name)
     repair_git_link(worktree)
-    _check_out(worktree.repository, git, wanted)
+    _check_out(worktree.repository, git, request)
     git("clean", "-q", "-ffdx")
     return worktree.update_record(
-        **_build_record_fields(wanted), set_up="", furnished=(), holds=(), ended_at_ms=None, why=""
+        **_build_record_fields(request), set_up="", furnished=(), holds=(), ended_at_ms=None, why=""
     )
 
 
-def _check_out(repository: GitRepository, git: Git, wanted: WorktreeRequest) -> None:
+def _check_out(repository: GitRepository, git: Git, request: WorktreeRequest) -> None:
     """Check out its new branch; commits on an earlier branch of that name are preserved."""
-    if wanted.branch is None:
-        git("checkout", "-q", "-f", "--detach", wanted.commit, wait_for_locks=True)
+    if request.branch is None:
+        git("checkout", "-q", "-f", "--detach", request.commit, wait_for_locks=True)
         return
     over = ("checkout", "-q", "-f", "--no-track")
     try:
-        git(*over, "-b", wanted.branch, wanted.commit, wait_for_locks=True)
+        git(*over, "-b", request.branch, request.commit, wait_for_locks=True)
     except GitFailed as failed:
         if "already exists" not in failed.stderr:
             raise
-        _preserve_branch(repository, wanted)
-        git(*over, "-B", wanted.branch, wanted.commit, wait_for_locks=True)
+        _preserve_branch(repository, request)
+        git(*over, "-B", request.branch, request.commit, wait_for_locks=True)
 
 
-def _preserve_branch(repository: GitRepository, wanted: WorktreeRequest) -> bool:
+def _preserve_branch(repository: GitRepository, request: WorktreeRequest) -> bool:
     """Preserve a branch of that name; returns whether there is one."""
-    tip = wanted.branch and repository.commit(f"refs/heads/{wanted.branch}")
+    tip = request.branch and repository.commit(f"refs/heads/{request.branch}")
     if tip:
-        preserve_commits(repository.git, wanted.name, tip, target=wanted.commit)
+        preserve_commits(repository.git, request.name, tip, target=request.commit)
     return bool(tip)
 
 
 # ---- a new one
 
 
-def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest) -> Worktree:
+def _add_worktree(repository: GitRepository, path: Path, request: WorktreeRequest) -> Worktree:
     clear_folder(path)
-    where = ("--no-track", "-B", wanted.branch) if wanted.branch else ("--detach",)
+    where = ("--no-track", "-B", request.branch) if request.branch else ("--detach",)
     with repository.locked() as git:
-        had = _preserve_branch(repository, wanted)
+        had = _preserve_branch(repository, request)
         try:
             (repository.common / "worktrees").mkdir(exist_ok=True)
-            git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, wait_for_locks=True)
+            git("worktree", "add", "-q", "--no-checkout", *where, str(path), request.commit, wait_for_locks=True)
             git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip()).resolve()
             note = WorktreeRecord(
-                path=path, common=repository.common, git_dir=git_dir, repository=hide_credentials(wanted.asked)
+                path=path,
+                common=repository.common,
+                git_dir=git_dir,
+                repository=hide_credentials(request.repository_name),
             )
-            worktree = Worktree(repository, note).update_record(**_build_record_fields(wanted))
+            worktree = Worktree(repository, note).update_record(**_build_record_fields(request))
             repair_git_link(worktree)
         except BaseException:
             roll_back(git, path)
-            if wanted.branch and not had:
+            if request.branch and not had:
                 with suppress(GitFailed):
-                    git("update-ref", "-d", f"refs/heads/{wanted.branch}", wanted.commit)
+                    git("update-ref", "-d", f"refs/heads/{request.branch}", request.commit)
             raise
     try:
-        if wanted.sparse:
+        if request.sparse:
             with repository.locked() as git:  # it writes the repository's configuration
                 _allow_own_settings(git)
                 inside = git.in_folder(path, git_dir)
-                inside("sparse-checkout", "set", "--stdin", input="".join(f"{each}\n" for each in wanted.sparse))
+                inside("sparse-checkout", "set", "--stdin", input="".join(f"{each}\n" for each in request.sparse))
         worktree.git("reset", "-q", "--hard", wait_for_locks=True)
         fill_submodules(worktree.git, repository.modules)
     except BaseException:
-        remove_worktree(worktree, wanted.commit)
+        remove_worktree(worktree, request.commit)
         raise
     return worktree
 
@@ -242,13 +245,13 @@ def _allow_own_settings(git: Git) -> None:
     git(*shared, "extensions.worktreeConfig", "true", wait_for_locks=True)
 
 
-def _build_record_fields(wanted: WorktreeRequest) -> dict[str, object]:
+def _build_record_fields(request: WorktreeRequest) -> dict[str, object]:
     return {
-        "run": wanted.name,
-        "branch": wanted.branch,
-        "base": wanted.commit,
-        "repository": hide_credentials(wanted.asked),
-        "worker": wanted.worker,
+        "run": request.name,
+        "branch": request.branch,
+        "base": request.commit,
+        "repository": hide_credentials(request.repository_name),
+        "worker": request.worker,
         "keeper": _get_process_name(),
         "state": "open",
         "made_at_ms": wall_ms(),

@@ -30,15 +30,15 @@ def add_local_files(worktree: Worktree, copies: Sequence[str], links: Sequence[s
     for path in copies:
         _copy_path(_resolve_source(top, path), _resolve_target(worktree.path, path))
     for path in links:
-        source, place = _resolve_source(top, path), _resolve_target(worktree.path, path)
-        _remove_path(place)
-        place.symlink_to(source)
+        source, target = _resolve_source(top, path), _resolve_target(worktree.path, path)
+        _remove_path(target)
+        target.symlink_to(source)
     return worktree
 
 
 def _refuse_tracked(worktree: Worktree, paths: list[str]) -> None:
-    told = worktree.git("ls-files", "-z", "--", *(f":(top,literal){path}" for path in paths))
-    if tracked := told.split("\0")[0]:
+    output = worktree.git("ls-files", "-z", "--", *(f":(top,literal){path}" for path in paths))
+    if tracked := output.split("\0")[0]:
         raise Invalid(f"{tracked} is in the repository, so a copy or link of it would become a part of the work.")
 
 
@@ -57,32 +57,32 @@ def _resolve_source(top: Path, path: str) -> Path:
 
 def _resolve_target(folder: Path, path: str) -> Path:
     """Its path, within the worktree."""
-    place = folder / path
-    above = place.parent
+    target = folder / path
+    above = target.parent
     while not os.path.lexists(above):
         above = above.parent
     if not above.resolve().is_relative_to(folder.resolve()):
         raise Invalid(f"{path} cannot be put into the worktree: {above.relative_to(folder)} is a link that leads out.")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
 
 
-def _copy_path(source: Path, place: Path) -> None:
+def _copy_path(source: Path, target: Path) -> None:
     size = sum(file.lstat().st_size for file in source.rglob("*")) if source.is_dir() else source.stat().st_size
     if size > COPIED_BYTES_MAX:
         raise Invalid(f"{source} has {size >> 20} MiB, more than a copy may have; link it.")
-    _remove_path(place)
+    _remove_path(target)
     if source.is_dir():
-        shutil.copytree(source, place, symlinks=True)
+        shutil.copytree(source, target, symlinks=True)
     else:
-        shutil.copy2(source, place)
+        shutil.copy2(source, target)
 
 
-def _remove_path(place: Path) -> None:
-    if place.is_symlink() or place.is_file():
-        place.unlink()
-    elif place.exists():
-        shutil.rmtree(place)
+def _remove_path(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
 
 
 def build_workspace_variables(worktree: Worktree, ports: Mapping[str, int]) -> dict[str, str]:

@@ -110,13 +110,13 @@ def select_removals(found: list[FoundWorktree], keeping: RetentionPolicy) -> Ite
 
 def apply_retention(home: Path, keeping: RetentionPolicy) -> list[str]:
     """Remove what exceeds the limits; a sentence for each removal and each failure."""
-    told = []
+    sentences = []
     for each, why in select_removals(list_worktrees(home, sizes=True), keeping):
         try:
-            told.append(f"{remove_found(each, home)}: {why}")
+            sentences.append(f"{remove_found(each, home)}: {why}")
         except (AgentqError, OSError) as error:
-            told.append(f"{each.record.path} stays: {error}")
-    return told
+            sentences.append(f"{each.record.path} stays: {error}")
+    return sentences
 
 
 def remove_found(found: FoundWorktree, home: Path) -> str:

@@ -219,8 +219,8 @@ def _preserve_own(worktree: Worktree, git: Git, tips: list[str], target: str | N
 def _is_on_branch(worktree: Worktree, git: Git, commit: str) -> bool:
     """Whether another branch or a tag contains the commit."""
     kinds = ("refs/heads", "refs/remotes", "refs/tags")
-    told = git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
-    return any(ref != f"refs/heads/{worktree.branch}" for ref in told.split())
+    refs = git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
+    return any(ref != f"refs/heads/{worktree.branch}" for ref in refs.split())
 
 
 def set_idle(worktree: Worktree, target: str | None = None) -> None:
