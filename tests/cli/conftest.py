@@ -37,7 +37,21 @@ class Answer(NamedTuple):
 BACKENDS = ("redis", "http")
 HTTP_SHARE = 4
 """The default lane runs one in so many of the cases of the HTTP backend, by a hash of their names."""
-HTTP_MODULES = {"test_hostile_settings", "test_scheduling"}
+HTTP_MODULES = {
+    "test_agents_reading",
+    "test_dead",
+    "test_doings",
+    "test_examples",
+    "test_guard_rails",
+    "test_hostile_settings",
+    "test_reading",
+    "test_references",
+    "test_scheduling",
+    "test_submitting",
+    "test_verbs",
+    "test_waiting",
+    "test_wrong_input",
+}
 """The modules whose cases run over HTTP as well."""
 TOKEN = "a-token-of-this-machine"
 

@@ -134,7 +134,7 @@ class AgentSocketBackend:
     sessions = plans = endings = _RefusedToAgents()
     queues = limits = schedules = tokens = webhooks = workers = _RefusedToAgents()
     submitter = page = explain = forget = _RefusedToAgents()
-    signal = approve = deny = wake = requeue = events = events_of = _RefusedToAgents()
+    signal = approve = deny = wake = requeue = recent_events = events = events_of = _RefusedToAgents()
 
     # ---- the socket
 

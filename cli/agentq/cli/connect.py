@@ -14,7 +14,7 @@ import typer
 from agentq.cli.render import clean
 from agentq.coordinator import tracing
 from agentq.coordinator.config.settings import LayeredSettings, Settings, load_settings
-from agentq.coordinator.errors import NotAllowed, Unreachable
+from agentq.coordinator.errors import Invalid, NotAllowed, Unreachable
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage import embedded
 from agentq.coordinator.storage.url import is_coordinator_url, redact_url
@@ -153,6 +153,11 @@ def locate_server(context: typer.Context, *, start: bool = False) -> Settings:
     _used_servers.clear()
     found = read_settings(context)
     settings = found.settings
+    if is_coordinator_url(settings.url):
+        raise Invalid(
+            f"`{context.command_path}` works on Redis itself, and {redact_url(settings.url)} is a coordinator; call it "
+            "where the coordinator runs, with the address of its Redis: --url redis://…"
+        )
     if settings.url:
         if start:
             note_server_source(context, found)

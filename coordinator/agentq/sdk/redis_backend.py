@@ -24,6 +24,7 @@ from agentq.sdk.wait.run_ends import RunWaiters
 from agentq.sdk.wait.stream import Stream
 
 if TYPE_CHECKING:
+    from agentq.coordinator.events.recent import RecentEvents
     from agentq.coordinator.events.stream import Event
     from agentq.coordinator.explain.submission import SubmissionCheck
     from agentq.coordinator.plans.verbs import Plans
@@ -175,6 +176,11 @@ class RedisBackend:
         if not follow:
             return Stream(_iterate_entries(logs.read(run_id, after)))
         return Stream(_close_after(logs, logs.follow(run_id, after)), logs.close)
+
+    def recent_events(self, limit: int, *, since_ms: int = 0, run_id: str | None = None) -> RecentEvents:
+        from agentq.coordinator.events.recent import read_recent_events
+
+        return read_recent_events(self.queue.store, limit, since_ms=since_ms, run_id=run_id)
 
     def events(self, after: str | None, *, follow: bool) -> Stream[PositionedEvent]:
         from agentq.sdk.wait.event_streams import stream_events

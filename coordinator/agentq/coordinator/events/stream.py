@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -76,7 +76,7 @@ class Event(BaseModel):
         return {name: record[name] for name in ("id", "at", *type(self).model_fields) if name in record}
 
     @classmethod
-    def from_public_json(cls, record: dict[str, Any]) -> Event:
+    def from_public_json(cls, record: dict[str, Any]) -> Self:
         """The event that `public_json` wrote."""
         return cls.model_validate({**record, "worker": record["worker"] or ""})
 
@@ -96,6 +96,12 @@ class PartitionEvents:
         self.store.guard()
         newest = self.store.connection.command("XREVRANGE", self.key, "+", "-", "COUNT", 1)
         return str(newest[0][0]) if newest else STREAM_START
+
+    def position_before_newest(self, count: int) -> str:
+        """The place after which at least so many events are kept, if there are as many."""
+        self.store.guard()
+        newest = self.store.connection.command("XREVRANGE", self.key, "+", "-", "COUNT", count + 1)
+        return str(newest[-1][0]) if len(newest) > count else STREAM_START
 
     def replay(self, after: str = STREAM_START) -> Iterator[Event]:
         """What has happened after a point, up to now."""

@@ -83,9 +83,7 @@ def parse_url(url: str) -> ServerAddress:
     match = URL_PATTERN.fullmatch(url.strip())
     if is_coordinator_url(url):
         raise _invalid_url(
-            "it must begin with redis://, and this is a coordinator's, through which only `agentq submit`, `wait`, "
-            "`logs`, `show`, `cancel` and `worker --connect` go, and the Python SDK; everything else needs the Redis "
-            "behind it"
+            "it must begin with redis://, and this is a coordinator's; the Redis behind it is needed here"
         )
     if match is None:
         raise _invalid_url("it must begin with redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")

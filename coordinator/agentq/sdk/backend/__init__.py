@@ -19,6 +19,7 @@ from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import SubmitReceipt
 
 if TYPE_CHECKING:
+    from agentq.coordinator.events.recent import RecentEvents
     from agentq.coordinator.events.stream import Event
     from agentq.coordinator.explain.submission import SubmissionCheck
     from agentq.coordinator.runs.logs import RunLogEntry
@@ -130,6 +131,9 @@ class Backend(Protocol):
     # ---- following
 
     def logs(self, run_id: str, after: str, *, follow: bool) -> Stream[RunLogEntry]: ...
+
+    def recent_events(self, limit: int, *, since_ms: int = 0, run_id: str | None = None) -> RecentEvents:
+        """The newest events that have happened already, and where `events` goes on after them."""
 
     def events(self, after: str | None, *, follow: bool) -> Stream[PositionedEvent]: ...
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from agentq.coordinator import tracing
-from agentq.coordinator.bounds import ARGUMENTS_BYTES, JSON_ITEMS_MAX, SUBMIT_PER_CALL
+from agentq.coordinator.bounds import ARGUMENTS_BYTES, EVENTS_KEPT, JSON_ITEMS_MAX, SUBMIT_PER_CALL
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
+from agentq.coordinator.events.recent import RecentEvents
 from agentq.coordinator.events.stream import STREAM_START, Event
 from agentq.coordinator.explain.submission import SubmissionCheck, UnmetDemands, select_checked
 from agentq.coordinator.model.ids import is_run_id, new_nonce
@@ -207,6 +208,11 @@ class HttpBackend:
             if len(page["entries"]) < LOG_ENTRIES_MAX:
                 return
 
+    def recent_events(self, limit: int, *, since_ms: int = 0, run_id: str | None = None) -> RecentEvents:
+        query = {"limit": min(limit, EVENTS_KEPT), "since_ms": since_ms, "run": run_id}
+        told = self._wire.get("/events/recent", query)
+        return RecentEvents(list(map(Event.from_public_json, told["events"])), told["next"])
+
     def events(self, after: str | None, *, follow: bool) -> Stream[PositionedEvent]:
         query = {"after": after, "follow": None if follow else "false"}
         listening = ResumableStream(self._wire, "/events", query)
@@ -284,14 +290,10 @@ def _iterate_log_entries(listening: ResumableStream) -> Generator[RunLogEntry]:
 def _iterate_events(listening: ResumableStream) -> Generator[PositionedEvent]:
     for told in listening.told(patient=False):
         if told.name not in (OPENING_EVENT, GAP_EVENT, END_EVENT):
-            yield PositionedEvent.model_validate({**_event_fields(told.facts), "place": told.place})
+            yield PositionedEvent.from_public_json({**told.facts, "place": told.place})
 
 
 def _iterate_run_events(listening: ResumableStream) -> Generator[Event]:
     for told in listening.told(patient=False):
         if told.name not in (OPENING_EVENT, GAP_EVENT, END_EVENT):
-            yield Event.model_validate(_event_fields(told.facts))
-
-
-def _event_fields(told: dict[str, Any]) -> dict[str, Any]:
-    return {**told, "worker": told["worker"] or ""}
+            yield Event.from_public_json(told.facts)

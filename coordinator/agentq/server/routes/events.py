@@ -10,15 +10,17 @@ from fastapi import APIRouter, Header, Path, Query, Request, WebSocket, WebSocke
 from pydantic_core import to_json
 from starlette.responses import Response
 
+from agentq.coordinator.bounds import EVENTS_KEPT
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import NotAllowed, TryLater, Unreachable
 from agentq.coordinator.events.event_filter import EventFilter
-from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.events.recent import read_recent_events
+from agentq.coordinator.model.ids import check_run_id, partition_of
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES
 from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
 from agentq.server.events import sse_streams
-from agentq.server.http import sse
-from agentq.server.http.parameters import check_parameter_names
+from agentq.server.http import responses, sse
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS, check_parameter_names
 from agentq.server.service import ServerService, get_service
 
 router = APIRouter(tags=["events"])
@@ -71,6 +73,29 @@ async def follow_events(
         (sse_streams.stream_events if follow else sse_streams.stream_past_events)(service, interest, positions),
         TokenRecheck(request),
     )
+
+
+@router.get("/events/recent", summary="The newest events", dependencies=[ONLY_KNOWN_PARAMETERS])
+async def list_recent_events(
+    request: Request,
+    principal: ReadPrincipal,
+    run: Annotated[str | None, Query(max_length=64, description="Only those of this run.")] = None,
+    since_ms: Annotated[int, Query(ge=0, le=1 << 44, description="Only those that happened then or later.")] = 0,
+    limit: Annotated[int, Query(ge=0, le=EVENTS_KEPT, description="At most so many.")] = 100,
+) -> Response:
+    """In the order of their times. `next` is where `GET /events` goes on after them."""
+    service = get_service(request)
+    if run is not None:
+        check_run_id(run)
+    found = await service.call_in_thread(
+        read_recent_events,
+        service.store,
+        limit,
+        since_ms=since_ms,
+        run_id=run,
+        within=EventFilter().within(principal.queues) if principal.queues else None,
+    )
+    return responses.json_response({"events": [event.public_json() for event in found.events], "next": found.position})
 
 
 @router.get(

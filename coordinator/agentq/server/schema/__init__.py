@@ -32,6 +32,7 @@ RESPONSE_MODELS: dict[tuple[str, str], Any] = {
     ("GET", f"{RUN_PATH}/children"): runs.ChildrenView,
     ("GET", f"{RUN_PATH}/why"): runs.ExplanationView,
     ("GET", f"{RUN_PATH}/signals"): runs.SignalViewList,
+    ("GET", "/events/recent"): runs.RecentEventList,
     ("GET", "/sessions"): runs.SessionViewPage,
     ("POST", "/sessions"): runs.SessionView,
     ("GET", SESSION_PATH): runs.SessionView,

@@ -245,6 +245,26 @@ class ExplanationView(ResponseModel):
     because: Annotated[list[str], Field(examples=[["No worker serves the queue default."]])]
 
 
+class EventView(OpenResponseModel):
+    """What happened to a run, a plan or a worker."""
+
+    id: Annotated[str, Field(examples=["1700000000000-0"])]
+    at: TimeField
+    event: Annotated[str, Field(examples=["completed"])]
+    run: str
+    state: str
+    worker: str | None
+    detail: str
+
+
+class RecentEventList(ResponseModel):
+    """The newest events, the oldest of them first."""
+
+    events: list[EventView]
+    next: Annotated[str, Field(examples=["1700000000000-0"])]
+    """Where to go on after them."""
+
+
 class SessionView(OpenResponseModel):
     """A conversation with an agent."""
 
