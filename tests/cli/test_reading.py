@@ -222,6 +222,7 @@ def test_queue_ls_counts(cli: Cli, real: World) -> None:
     assert (record["queue"], record["pending"], record["failed"]) == ("b", 2, 0)
 
 
+@pytest.mark.redis_only("a coordinator knows its namespace by itself")
 def test_config_tells_where_each_value_comes_from(
     cli: Cli, here: Any, monkeypatch: pytest.MonkeyPatch, real: World
 ) -> None:
@@ -253,13 +254,14 @@ def test_config_shows_no_password(cli: Cli) -> None:
     assert "s3cret" not in answer.out
 
 
-def test_reading_changes_nothing(cli: Cli, real: World) -> None:
+def test_reading_changes_nothing(cli: Cli, real: World, backend: str) -> None:
     """P7, for every command that reads."""
     runs = [finished(real), failed(real), real.submit(), real.submit(delay_ms=10_000)]
     real.submit(after=[runs[2]])
     reading = [
         ["ls"], ["ls", "--json"], ["show", *runs], ["why", runs[2]], ["why", runs[3]], ["events"], ["queue", "ls"],
-        ["worker", "ls"], ["worker", "show", "w1"], ["doctor"], ["config"], ["logs", runs[0]], ["wait", runs[0]],
+        ["worker", "ls"], ["worker", "show", "w1"], ["config"], ["logs", runs[0]], ["wait", runs[0]],
+        *([["doctor"]] if backend == "redis" else []),
     ]  # fmt: skip
 
     with real.unchanged():
@@ -268,6 +270,7 @@ def test_reading_changes_nothing(cli: Cli, real: World) -> None:
     assert set(codes) <= {0, 1}
 
 
+@pytest.mark.redis_only("the coordinator writes it")
 def test_a_reader_writes_no_schema(cli: Cli, real: World) -> None:
     for argv in (["ls"], ["queue", "ls"], ["worker", "ls"], ["doctor"], ["events"]):
         cli(*argv)
@@ -275,7 +278,9 @@ def test_a_reader_writes_no_schema(cli: Cli, real: World) -> None:
     assert real.dump() == {f"{real.store.keyspace.root} pending": {}}
 
 
-def test_a_worker_that_is_not_heard_is_shown_as_silent_and_until_when_it_is_waited_for(cli: Cli, real: World) -> None:
+def test_a_worker_that_is_not_heard_is_shown_as_silent_and_until_when_it_is_waited_for(
+    cli: Cli, real: World, backend: str
+) -> None:
     """Killed 22 s ago, with a lease of 30 s."""
     held = real.held("w1", started=True)
     command, now_ms = real.store.connection.command, real.store.time_ms()
@@ -287,11 +292,14 @@ def test_a_worker_that_is_not_heard_is_shown_as_silent_and_until_when_it_is_wait
     assert re.search(r"w1 has not been heard for 2\d(\.\d)? s and is declared lost in \d+(\.\d)? s\.", listed.err)
     assert "has not been heard" in cli("worker", "show", "w1").out
     assert cli("why", held.id).lines[1].strip().startswith("Its worker w1 has not been heard for 2")
+    if backend != "redis":
+        return
     diagnosis = cli("doctor").out
     assert re.search(r"warn workers +1 of 1 cannot be heard: w1 has not been heard for 2", diagnosis)
     assert re.search(r"warn orphans +1 held run has a worker that cannot be heard: w1", diagnosis)
 
 
+@pytest.mark.redis_only("doctor looks at Redis itself")
 def test_doctor_finds_data_without_a_marker(cli: Cli, real: World) -> None:
     real.submit()
     marker = f"{real.store.keyspace.root}schema"

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from cli.conftest import Cli, sentence
-from support.http_servers import Serving
 from support.world import World
 
 from agentq.coordinator.model.spec import Outcome, RunSpec
@@ -134,23 +133,3 @@ def test_cancel_by_filter_counts_first(cli: Cli, real: World) -> None:
     assert real.state(other) == "pending"
     assert real.get(held.id).stop_at_ms is None
     assert "There are no such runs" in cli("cancel", "--queue", "nowhere", "--yes").err
-
-
-def test_by_a_coordinator_runs_are_found_the_same_way(
-    cli: Cli, serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AGENTQ_URL", serving.url)
-    plans = Plans(serving.queue)
-    plan = plans.create("shop", [TaskSubmission("docs", RunSpec(kind="command", argv=["true"]))])
-    task = plans.runs(plan, ["docs"])["docs"]
-    run = serving.submit()
-
-    assert cli("show", run[-8:]).out.startswith(run)
-    assert cli("show", "shop/docs").out.startswith(task)
-    newest = cli("show")
-    assert newest.out.startswith(run)
-    assert f"the newest run is {run}" in newest.err
-    assert "There is no run 'zzzz'" in sentence(cli("wait", "zzzz"))
-    assert cli("cancel", "shop/docs").out.startswith(task)
-    child = cli("submit", "--after", run[-8:], "--", "true").out.strip()
-    assert list(serving.records.get(child).spec.after) == [run]

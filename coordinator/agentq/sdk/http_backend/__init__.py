@@ -23,7 +23,7 @@ from agentq.coordinator.runs.logs import RunLogEntry
 from agentq.coordinator.runs.queries import RunFilter, RunListPage
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import SubmitReceipt
-from agentq.coordinator.runs.wait import SignalMessage
+from agentq.coordinator.runs.wait import SignalMessage, signal_arguments
 from agentq.sdk.backend.runs import Explanation
 from agentq.sdk.http_backend.errors import problem_error
 from agentq.sdk.http_backend.event_stream import END_EVENT, GAP_EVENT, OPENING_EVENT, ResumableStream
@@ -163,7 +163,8 @@ class HttpBackend:
     def cancel(self, run_id: str, reason: str) -> State:
         return self._verb(run_id, "cancel", {"reason": reason})
 
-    def signal(self, run_id: str, name: str, data: JsonValue, *, by: str) -> State:  # noqa: ARG002 - the token tells
+    def signal(self, run_id: str, name: str, data: JsonValue, *, by: str) -> State:
+        signal_arguments(name, data, by)  # refuses what cannot be sent; who sent it is told by the token
         return self._verb(run_id, "signal", {"name": name, "data": data})
 
     def approve(self, run_id: str, comment: str, *, by: str) -> State:  # noqa: ARG002
