@@ -113,6 +113,7 @@ def address(backend: str, here: Path, real: World, valkey: Server, monkeypatch: 
         yield valkey.url
         return
     monkeypatch.setenv("AGENTQ_TOKEN", TOKEN)
+    real.store.guard()  # writes the marker of the namespace, which the coordinator would write at some time
     settings = Settings(url=valkey.url, namespace=namespace, partitions=real.settings.partitions)
     with CoordinatorThread(settings, TOKEN) as coordinator:
         yield coordinator.url

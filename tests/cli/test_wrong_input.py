@@ -77,7 +77,6 @@ WRONG = {
     "an unknown way on": (["submit", "--after", UNKNOWN, "--on-failed", "cry", "--", "true"], "--on-failed: it should"),
     "a size in words": (["submit", "--memory", "lots", "--", "true"], "--memory: 'lots' is not a size"),
     "no niceness": (["submit", "--nice", "-5", "--", "true"], "--nice"),
-    "a folder that is not there": (["submit", "--cwd", "/nowhere", "--", "true"], "--cwd: there is no folder /nowhere"),
     "a stdin that is not there": (["submit", "--stdin", "nothing", "--", "cat"], "--stdin cannot read nothing"),
     "after an unknown run": (["submit", "--after", UNKNOWN, "--", "true"], f"depends on {UNKNOWN}, which"),
     "after what is no run": (["submit", "--after", "Hello!", "--", "true"], "There is no run 'Hello!'"),
@@ -159,6 +158,15 @@ def test_a_wrong_input_gets_a_sentence_and_changes_nothing(cli: Cli, real: World
         answer = cli(*argv)
 
     assert words in sentence(answer)
+    assert answer.code == 2
+
+
+@pytest.mark.redis_only("only then the worker is surely on this machine")
+def test_a_folder_that_is_not_there_is_refused(cli: Cli, real: World) -> None:
+    with real.unchanged():
+        answer = cli("submit", "--cwd", "/nowhere", "--", "true")
+
+    assert "--cwd: there is no folder /nowhere" in sentence(answer)
     assert answer.code == 2
 
 

@@ -17,6 +17,7 @@ from agentq.coordinator.config.settings import LayeredSettings, Settings, load_s
 from agentq.coordinator.errors import Invalid, NotAllowed, Unreachable
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage import embedded
+from agentq.coordinator.storage.keys import Keyspace
 from agentq.coordinator.storage.url import is_coordinator_url, redact_url
 
 if TYPE_CHECKING:
@@ -117,6 +118,9 @@ def _find_backend(context: typer.Context, start: bool) -> Backend:
     if is_coordinator_url(found.settings.url):
         from agentq.sdk.http_backend import HttpBackend
 
+        if namespace := (context.find_root().obj or {}).get("namespace"):
+            Keyspace(namespace)  # refuses what is no name
+            raise Invalid("A coordinator serves one namespace, which it knows by itself; leave --namespace out.")
         if start:
             note_server_source(context, found)
         return HttpBackend(found.settings.url.strip(), home=found.settings.home)
