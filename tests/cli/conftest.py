@@ -44,6 +44,7 @@ HTTP_MODULES = {
     "test_examples",
     "test_guard_rails",
     "test_hostile_settings",
+    "test_operating",
     "test_reading",
     "test_references",
     "test_scheduling",

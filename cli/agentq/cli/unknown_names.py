@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agentq.cli.connect import print_note
@@ -15,10 +14,15 @@ if TYPE_CHECKING:
 
 def note_unknown_queues(backend: Backend, names: Iterable[str]) -> None:
     """Name the queues that have no run and that no worker serves."""
-    wanted, known = list(names), {each.queue for each in backend.queues.all()}
+    from agentq.coordinator.queues.queues import check_queue_name
+
+    wanted = [check_queue_name(name) for name in names]
+    known = {each.queue for each in backend.queues.all()}
     if not known.issuperset(wanted):
-        with suppress(NotAllowed):  # a token of some queues knows no workers
+        try:
             known |= {queue for worker in backend.workers.all() for queue in worker.queues}
+        except NotAllowed:
+            return  # a token of some queues does not see the others
     for name in wanted:
         if name not in known:
             meant = _suggest_name(name, known)

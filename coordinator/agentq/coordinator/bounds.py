@@ -233,6 +233,7 @@ WEBHOOK_FAILING_MS = 3 * 86_400_000
 """A webhook that has failed so often in a row, and for so long, is disabled."""
 SECRET_OVERLAP_MS = 86_400_000
 """For how long the secret before signs, too."""
+SECRET_OVERLAP_MS_MAX = 30 * 86_400_000
 TOKEN_KEPT_MS = 7 * 86_400_000
 """How long a token of the server that has expired is still listed."""
 TOKEN_USED_MS = 60_000

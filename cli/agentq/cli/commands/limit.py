@@ -8,6 +8,7 @@ import typer
 
 from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.parse.option_errors import parse_duration_option
 from agentq.cli.render import on_terminal, print_json, print_pairs, print_row, print_table
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
@@ -127,7 +128,10 @@ def shut(
     """
     if (until is None) == (duration is None):
         raise Invalid("Give --until a time or --for a while, one of them.")
-    at_ms = parse_time_ms(until) if until is not None else wall_ms() + parse_duration_ms(duration or "")
+    for_ms = None if duration is None else parse_duration_option(duration, "--for")
+    if for_ms == 0:
+        raise Invalid(f"--for: {duration} is no time at all; write it like 2h.")
+    at_ms = wall_ms() + for_ms if for_ms is not None else parse_time_ms(until or "")
     connect_backend(ctx, start=True).limits.shut(key, at_ms, why or "")
     print_row(key, f"shut until {format_iso(at_ms)}")
 

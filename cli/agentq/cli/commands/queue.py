@@ -18,7 +18,7 @@ from agentq.coordinator.errors import Invalid, WaitTimedOut
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.public_json.queues import queue_json
-from agentq.coordinator.queues.queues import ALL_QUEUES
+from agentq.coordinator.queues.queues import ALL_QUEUES, check_move
 from agentq.coordinator.queues.stats import QueuePause, QueueStats
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def pause(ctx: typer.Context, queues: QueueNames = None, all_queues: All = False
     Example: agentq queue pause --all
     """
     backend = connect_backend(ctx)
+    names = _queue_names(queues, all_queues)
     note_unknown_queues(backend, queues or ())
-    for name in _queue_names(queues, all_queues):
+    for name in names:
         backend.queues.pause(name, _pause_reason(why))
         print_row(name, "paused")
     _note_held_runs(backend, queues or [])
@@ -158,6 +159,7 @@ def move(
     Example: agentq queue move default slow
     """
     backend = connect_backend(ctx)
+    check_move(name, target)
     note_unknown_queues(backend, [name])
     _print_count(name, "moved", backend.queues.move(name, target), json=json)
 

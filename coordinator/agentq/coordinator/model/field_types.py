@@ -37,7 +37,9 @@ DEMAND_PATTERN = (
 )
 _CHILD_PATTERN = rf"^(command|function|agent(:{_NAME_PATTERN[1:-1]})?)$"
 TRACEPARENT_PATTERN = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
+PRINTABLE_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 PATTERN_MESSAGES = {
+    PRINTABLE_PATTERN: "use characters that can be printed",
     ENTRY_ID_PATTERN: "the id of an entry looks like 1700000000000-0",
     TRACEPARENT_PATTERN: "it is what W3C calls one, such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     DEMAND_PATTERN: f"name a value, up to {bounds.ALTERNATIVES} of which one will do as in a|b, values that will not "
@@ -69,6 +71,7 @@ _ERROR_MESSAGES = {
     "string_unicode": "this is not valid UTF-8",
     "missing": "it has to be given",
     "too_long": "{max_length} entries are the most",
+    "string_too_short": "{min_length} character is the least",
     "string_too_long": "{max_length} characters are the most",
 }
 _TEXT_TOO_LONG_MESSAGE = "{max_length} characters are the most, not {actual_length}"

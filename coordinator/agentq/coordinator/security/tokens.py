@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from agentq.coordinator.bounds import DELAY_MS_MAX, NAME_LENGTH
 from agentq.coordinator.errors import Damaged, Invalid, NotFound, reading_record, refusal_error
 from agentq.coordinator.model.durations import parse_duration_ms
-from agentq.coordinator.model.field_types import Name, describe_error
+from agentq.coordinator.model.field_types import PRINTABLE_PATTERN, Name, describe_error
 from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.coordinator.storage.store import NamespaceStore
 
@@ -95,7 +95,7 @@ class TokenSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH, pattern=PRINTABLE_PATTERN)]
     scopes: Annotated[tuple[TokenScope, ...], Field(min_length=1, max_length=len(TokenScope))]
     kind: TokenKind = "client"
     queues: Annotated[tuple[Name, ...], Field(max_length=100)] = ()

@@ -14,12 +14,18 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from agentq.coordinator.bounds import DELIVERIES_KEPT, ERROR_CHARACTERS, SECRET_OVERLAP_MS, URL_CHARACTERS
+from agentq.coordinator.bounds import (
+    DELIVERIES_KEPT,
+    ERROR_CHARACTERS,
+    SECRET_OVERLAP_MS,
+    SECRET_OVERLAP_MS_MAX,
+    URL_CHARACTERS,
+)
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound, refusal_error
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
-from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.field_types import Name, check_name
 from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.storage.socket_link import pairs_to_dict
@@ -131,6 +137,7 @@ class Webhooks:
 
     def rotate(self, name: str, *, secret: str | None = None, overlap_ms: int = SECRET_OVERLAP_MS) -> str:
         """Give it another secret, which is told here and nowhere else. The one before signs, too, for a while."""
+        check_secret_overlap(overlap_ms)
         secret = secret or make_secret()
         decode_secret(secret)
         self._update(name, secret=secret, overlap_ms=overlap_ms)
@@ -210,6 +217,13 @@ class Webhooks:
 
     def _unknown(self, name: str) -> NotFound:
         return NotFound(f"There is no webhook {name[:80]}; `agentq webhook ls` shows those that there are.")
+
+
+def check_secret_overlap(overlap_ms: int) -> None:
+    """Refuse a time for which no secret that was replaced still signs."""
+    if not 0 <= overlap_ms <= SECRET_OVERLAP_MS_MAX:
+        longest, given = format_duration(SECRET_OVERLAP_MS_MAX), format_duration(overlap_ms)
+        raise Invalid(f"A secret that was replaced signs for {longest} at the most, not {given}.")
 
 
 def make_webhook_name() -> str:

@@ -16,6 +16,7 @@ from agentq.coordinator.webhooks.signature import make_secret
 from agentq.coordinator.webhooks.verbs import (
     WebhookDelivery,
     WebhookRecord,
+    check_secret_overlap,
     check_webhook_name,
     check_webhook_url,
     make_webhook_name,
@@ -54,6 +55,7 @@ class HttpWebhooks:
         return WebhookRecord.model_validate(self._wire.post(f"{_path(name)}/resume"))
 
     def rotate(self, name: str, *, overlap_ms: int = SECRET_OVERLAP_MS) -> str:
+        check_secret_overlap(overlap_ms)
         secret = make_secret()
         self._wire.post(f"{_path(name)}/rotate", {"secret": secret, "overlap_ms": overlap_ms})
         return secret

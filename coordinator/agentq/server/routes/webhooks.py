@@ -9,7 +9,13 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from agentq.coordinator.bounds import DELIVERIES_KEPT, INPUT_ERRORS, SECRET_OVERLAP_MS, URL_CHARACTERS
+from agentq.coordinator.bounds import (
+    DELIVERIES_KEPT,
+    INPUT_ERRORS,
+    SECRET_OVERLAP_MS,
+    SECRET_OVERLAP_MS_MAX,
+    URL_CHARACTERS,
+)
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.webhooks.verbs import WebhookDelivery, WebhookRecord, Webhooks, check_webhook_url
 from agentq.server.auth.access_control import Principal, require_scope
@@ -76,7 +82,7 @@ class RotateSecretRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     secret: str | None = None
-    overlap_ms: Annotated[int, Field(ge=0, le=30 * 86_400_000)] = SECRET_OVERLAP_MS
+    overlap_ms: Annotated[int, Field(ge=0, le=SECRET_OVERLAP_MS_MAX)] = SECRET_OVERLAP_MS
     """How long messages are also signed with the old secret."""
 
 
@@ -178,7 +184,7 @@ async def list_deliveries(
     )
 
 
-@router.post("/{name}/deliveries/{message}/redeliver", status_code=202, summary="Deliver a message again")
+@router.post("/{name}/deliveries/{message:path}/redeliver", status_code=202, summary="Deliver a message again")
 async def redeliver_message(
     request: Request,
     caller: AdminPrincipal,
