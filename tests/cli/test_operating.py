@@ -282,6 +282,6 @@ def test_a_token_of_some_queues_looks_after_these(
         refused = cli("queue", "pause", "others")
         assert sentence(refused) == "This token is for the queues builds, not for others."
         assert refused.code == 4
-        assert sentence(cli("limit", "ls")) == "This token is good only for what is in the queues builds."
+        assert sentence(cli("limit", "ls")) == "This token is only for the queues builds."
     assert cli("queue", "pause", "builds").out == "builds\tpaused\n"
     assert list(real.queues.paused()) == ["builds"]
