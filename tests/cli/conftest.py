@@ -20,6 +20,9 @@ from support.world import World
 from agentq.cli.main import main
 from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.runs.verbs import Claim
+from agentq.sdk.backend import Backend
+from agentq.sdk.http_backend import HttpBackend
+from agentq.sdk.redis_backend import RedisBackend
 
 
 class Answer(NamedTuple):
@@ -45,9 +48,12 @@ HTTP_MODULES = {
     "test_guard_rails",
     "test_hostile_settings",
     "test_operating",
+    "test_plan_again",
+    "test_plan_commands",
     "test_reading",
     "test_references",
     "test_scheduling",
+    "test_session_commands",
     "test_submitting",
     "test_verbs",
     "test_waiting",
@@ -133,6 +139,15 @@ def cli(address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         return Answer(code, said.out, said.err)
 
     return call
+
+
+@pytest.fixture
+def reached(address: str, backend: str, real: World) -> Iterator[Backend]:
+    """The namespace `real`, reached as commands reach it."""
+    found = HttpBackend(address, TOKEN) if backend == "http" else RedisBackend(real.queue, real.settings)
+    yield found
+    if backend == "http":
+        found.close()
 
 
 def sentence(answer: Answer) -> str:

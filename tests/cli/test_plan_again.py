@@ -8,10 +8,9 @@ from cli.conftest import Cli
 from cli.test_plan_commands import finish
 from support.world import World
 
-from agentq.cli.connect import ServerConnection
 from agentq.cli.plans.plan_options import LoadedPlan, PlanOptions, load_plan, submit_loaded_plan
 from agentq.cli.plans.reuse import skip_unchanged_tasks
-from agentq.coordinator.plans.verbs import Plans
+from agentq.sdk.backend import Backend
 
 PLAN = """
 repository: none
@@ -24,48 +23,48 @@ tasks:
 """
 
 
-def again(real: World, text: str) -> LoadedPlan:
+def again(reached: Backend, text: str) -> LoadedPlan:
     """What of a plan file is to be done now."""
     Path("plan.yaml").write_text(text)
-    return skip_unchanged_tasks(ServerConnection(real.settings, real.queue), load_plan("plan.yaml", PlanOptions()))
+    return skip_unchanged_tasks(reached, load_plan("plan.yaml", PlanOptions()))
 
 
-def submitted(real: World, plan: LoadedPlan) -> dict[str, str]:
+def submitted(reached: Backend, plan: LoadedPlan) -> dict[str, str]:
     """The runs of a plan, by task."""
-    made = submit_loaded_plan(ServerConnection(real.settings, real.queue), plan)
-    return {task.id: task.run for task in Plans(real.queue).all_tasks(made)}
+    made = submit_loaded_plan(reached, plan)
+    return {task.id: task.run for task in reached.plans.all_tasks(made)}
 
 
 def left(plan: LoadedPlan) -> list[str]:
     return [task.id for task in plan.compiled.tasks]
 
 
-def test_what_completed_and_did_not_change_is_not_done_again(cli: Cli, real: World) -> None:
+def test_what_completed_and_did_not_change_is_not_done_again(cli: Cli, real: World, reached: Backend) -> None:
     assert cli("plan", "ls").code == 0
-    first = submitted(real, again(real, PLAN))
+    first = submitted(reached, again(reached, PLAN))
     finish(real, good="ok", other="ok", bad="exit", told="exit")
 
-    found = again(real, PLAN.replace("make bad", "make better"))
+    found = again(reached, PLAN.replace("make bad", "make better"))
 
     assert left(found) == ["bad", "told", "late"]
     assert [task.needs for task in found.compiled.tasks] == [(), (), ("bad",)]
-    second = submitted(real, found)
+    second = submitted(reached, found)
     assert real.get(second["told"]).spec.inputs == {"good": first["good"]}
     finish(real, bad="ok", told="exit", late="exit")
-    assert left(again(real, PLAN.replace("make bad", "make better"))) == ["told", "late"], "the third time"
+    assert left(again(reached, PLAN.replace("make bad", "make better"))) == ["told", "late"], "the third time"
 
 
-def test_what_needs_a_task_that_changed_is_done_again(real: World, here: Path) -> None:
-    submitted(real, again(real, PLAN))
+def test_what_needs_a_task_that_changed_is_done_again(real: World, reached: Backend, here: Path) -> None:
+    submitted(reached, again(reached, PLAN))
     finish(real, good="ok", other="ok", bad="exit", told="ok")
 
-    assert left(again(real, PLAN.replace("make good", "make good twice"))) == ["good", "bad", "told", "late"]
+    assert left(again(reached, PLAN.replace("make good", "make good twice"))) == ["good", "bad", "told", "late"]
     assert here.name == "work"
 
 
-def test_a_plan_that_completed_is_done_again_as_a_whole(real: World, here: Path) -> None:
-    submitted(real, again(real, PLAN))
+def test_a_plan_that_completed_is_done_again_as_a_whole(real: World, reached: Backend, here: Path) -> None:
+    submitted(reached, again(reached, PLAN))
     finish(real, good="ok", other="ok", bad="ok", told="ok", late="ok")
 
-    assert left(again(real, PLAN)) == ["good", "other", "bad", "told", "late"]
+    assert left(again(reached, PLAN)) == ["good", "other", "bad", "told", "late"]
     assert here.name == "work"

@@ -6,18 +6,17 @@ import pytest
 from support.plan_stage import Studio, task
 from support.world import World
 
-from agentq.cli.connect import ServerConnection
 from agentq.cli.plans.watch import PlanWatch
-from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.plans.verbs import PlanRecord
+from agentq.sdk.redis_backend import RedisBackend
 
 
 def test_what_ends_a_plan_between_a_look_at_its_events_and_one_at_itself_is_heard(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio = Studio(world, [task("a"), task("b")])
-    watch = PlanWatch(ServerConnection(Settings(), world.queue), studio.plan)
+    watch = PlanWatch(RedisBackend(world.queue, world.settings), studio.plan)
     studio.claim()
     get = watch._plans.get
 

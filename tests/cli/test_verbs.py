@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Cli, sentence
+from support.coordinator_thread import CoordinatorThread
 from support.leases import end_lease
 from support.servers import until
 from support.world import World
@@ -30,9 +31,12 @@ from agentq.worker.cleanup.takeover import describe_process
 
 @contextmanager
 def once_somebody_waits(real: World, act: Callable[[], object]) -> Iterator[None]:
-    """Do something when one more blocking read waits on the server, whichever of others have ended."""
+    """Do something when one more request waits on the coordinator, or one more blocking read on the server, whichever
+    of others have ended."""
 
     def blocked() -> set[str]:
+        if CoordinatorThread.running:
+            return {f"request {number}" for each in CoordinatorThread.running for number in range(each.waits)}
         clients = str(real.store.connection.command("CLIENT", "LIST")).splitlines()
         return {client.split()[0] for client in clients if " flags=b" in client}
 
@@ -40,6 +44,8 @@ def once_somebody_waits(real: World, act: Callable[[], object]) -> Iterator[None
         until(lambda: blocked() - before, "a blocking read")
         act()
 
+    if CoordinatorThread.running:
+        until(lambda: not blocked(), "requests of earlier commands to end")
     before = blocked()
 
     thread = threading.Thread(target=wait)

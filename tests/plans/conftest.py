@@ -39,6 +39,7 @@ class Desk:
         self.namespace = folder.name
         self.programs: list[subprocess.Popen[str]] = []
         self.times: dict[str, int] = dict(LASTING)
+        self.coordinator: dict[str, str] = {}
 
     @property
     def variables(self) -> dict[str, str]:
@@ -46,8 +47,13 @@ class Desk:
         times = {f"AGENTQ_{name.upper()}": str(value) for name, value in self.times.items()}
         own = {"HOME": str(self.home), "XDG_DATA_HOME": str(self.home), "CLAUDE_CONFIG_DIR": str(self.home / "agents")}
         own["GIT_CONFIG_GLOBAL"] = str(self.home / "gitconfig")
-        where = {"AGENTQ_URL": self.url} if self.url else {}
+        where = self.coordinator or ({"AGENTQ_URL": self.url} if self.url else {})
         return {**kept, **ALONE, **times, **own, **where, "AGENTQ_NAMESPACE": self.namespace}
+
+    def use_coordinator(self, url: str, token: str, queue: RunVerbs) -> None:
+        """Reach a coordinator from now on, and nothing else; `queue` is for what the test looks at behind it."""
+        self.coordinator = {"AGENTQ_URL": url, "AGENTQ_TOKEN": token}
+        self.__dict__["queue"] = queue
 
     def plan(self, text: str) -> None:
         """The plan of this test, in the repository's checkout, beside what is committed."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agentq.cli.commands.signal import sender_name
-from agentq.cli.connect import connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import Json, RunId
 from agentq.cli.parse.prompt import read_prompt
 from agentq.cli.render import print_json, print_row
@@ -28,16 +28,16 @@ def hint(
     Example: agentq hint RUN "The fixture is in tests/data."
     """
     said = read_prompt(text, None)
-    server = connect_server(ctx)
-    run_id = server.find(run)
-    found = server.records.get(run_id)
+    backend = connect_backend(ctx)
+    run_id = backend.find(run)
+    found = backend.get(run_id)
     if found.spec.kind != "agent":
         raise Invalid(f"{run_id} is a {found.spec.kind}, which nobody can give a hint; an agent can be told something.")
     if found.state in TERMINAL_STATES:
         if not retry:
             raise WrongState(f"{run_id} is {found.state.value}; with --retry it begins again and knows this.")
-        server.queue.requeue(run_id)
-    state = server.queue.signal(run_id, HINT_SIGNAL, said, by=sender_name())
+        backend.requeue(run_id)
+    state = backend.signal(run_id, HINT_SIGNAL, said, by=sender_name())
     if state in (State.CLAIMED, State.RUNNING):
         print_note("an attempt goes on at the moment; the next one knows this, if there is one.")
     if json:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agentq.cli.connect import connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json
 from agentq.cli.parse.command_line import is_plan_file
 from agentq.cli.plans.plan_options import (
@@ -21,14 +21,13 @@ from agentq.cli.plans.plan_options import (
     UpdateCheckout,
     Vars,
     check_plan,
-    find_plan,
     find_plan_or_newest,
     load_plan,
-    open_plans,
 )
 from agentq.cli.plans.plan_options import submit_loaded_plan as submit_read
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.id_lookup import find_plan
 
 Opt = typer.Option
 
@@ -124,13 +123,14 @@ def submit(
     Example: agentq plan submit plan.yaml
     """
     found = load_plan(file, PlanOptions(var, base, target, update_checkout, fail_fast, keep_going))
-    server = connect_server(ctx, start=True)
-    made = submit_read(server, found, durable=durable)
+    backend = connect_backend(ctx, start=True)
+    made = submit_read(backend, found, durable=durable)
     if json:
         print_json({"id": made, "tasks": len(found.compiled.tasks)})
     else:
         print(made)
-    if not server.records.workers():
+    specs = [task.spec for task in found.compiled.tasks]
+    if {spec.queue for spec in specs} == set(backend.check(specs).unserved_queues):
         print_note(f"no worker is there to begin with it; `agentq resume {made}` works on it here.")
 
 
@@ -149,7 +149,7 @@ def ls(
     from agentq.cli.plans.view import plan_row
     from agentq.coordinator.public_json.plans import plan_json
 
-    found, more = open_plans(connect_server(ctx)).ls(limit=limit, cursor=cursor)
+    found, more = connect_backend(ctx).plans.ls(limit=limit, cursor=cursor)
     if json:
         for each in found:
             print_json(plan_json(each))
@@ -173,17 +173,18 @@ def show(ctx: typer.Context, plan: PlanOrNewest = None, json: Json = False) -> N
     from agentq.cli.plans.work_warnings import WorkWarnings
     from agentq.coordinator.public_json.plans import plan_json, task_json
 
-    server = connect_server(ctx)
-    found, plans = find_plan_or_newest(server, plan), open_plans(server)
+    backend = connect_backend(ctx)
+    plans = backend.plans
+    found = find_plan_or_newest(plans, plan)
     head = plans.header(found.id)
     by_run = {task.run: task for task in plans.all_tasks(found.id)}
     if json:
-        tasks = [{**task_json(task), "because": incomplete_reason(server, by_run, task)} for task in by_run.values()]
+        tasks = [{**task_json(task), "because": incomplete_reason(backend, by_run, task)} for task in by_run.values()]
         said = head.model_dump(mode="json", include={"file", "repository", "base", "target", "budget_usd"})
         print_json({**plan_json(found), **said, "tasks": tasks})
         return
     print_plan(found, head, list(by_run.values()))
-    told = [*incomplete_task_lines(server, by_run), *WorkWarnings().lines(server, by_run)]
+    told = [*incomplete_task_lines(backend, by_run), *WorkWarnings().lines(backend, by_run)]
     if told:
         print("", *told, sep="\n")
 
@@ -217,10 +218,10 @@ def graph(
     else:
         from agentq.cli.plans.import_export import list_exported_tasks
 
-        server = connect_server(ctx)
+        backend = connect_backend(ctx)
         nodes = [
             GraphNode(each.id, each.state, tuple(each.needs), each.spec.agent or "")
-            for each in list_exported_tasks(server, find_plan_or_newest(server, plan).id)
+            for each in list_exported_tasks(backend, find_plan_or_newest(backend.plans, plan).id)
         ]
     print(draw_graph(nodes, format_), end="")
 
@@ -237,10 +238,8 @@ def cancel(
     \b
     Example: agentq plan cancel PLAN
     """
-    server = connect_server(ctx)
-    _print_plan_state(
-        open_plans(server).cancel(find_plan(server, plan).id, reason or "cancelled on request"), json=json
-    )
+    plans = connect_backend(ctx).plans
+    _print_plan_state(plans.cancel(find_plan(plans, plan).id, reason or "cancelled on request"), json=json)
 
 
 @plan.command("retry")
@@ -259,9 +258,9 @@ def retry(
     """
     if task is not None and all_:
         raise Invalid("--task and --all contradict each other; give one of them.")
-    server = connect_server(ctx)
-    found = find_plan(server, plan)
-    again = open_plans(server).retry(found.id, "all" if all_ else "failed", task=task)
+    plans = connect_backend(ctx).plans
+    found = find_plan(plans, plan)
+    again = plans.retry(found.id, "all" if all_ else "failed", task=task)
     _print_plan_state(again, json=json)
     if not json and again.ended is None:
         print_note(f"`agentq resume {found.id}` works on it here.")
@@ -302,8 +301,8 @@ def export(
     from agentq.cli.plans.import_export import export_document
     from agentq.planning.convert.plan_text import format_plan
 
-    server = connect_server(ctx)
-    print(format_plan(export_document(server, find_plan(server, plan).id), _check_format(format_)), end="")
+    backend = connect_backend(ctx)
+    print(format_plan(export_document(backend, find_plan(backend.plans, plan).id), _check_format(format_)), end="")
 
 
 def _check_format(text: str) -> str:

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from agentq.cli.commands.run import PLANS_SEARCHED, WORKERS_DEFAULT, Workers, find_unfinished_plan
-from agentq.cli.connect import ServerConnection, connect_server, print_note, read_settings
+from agentq.cli.connect import print_note, read_settings
 from agentq.cli.options import Json
-from agentq.cli.plans.plan_options import find_plan, open_plans
+from agentq.cli.plans.plan_host import connect_plan_host
 from agentq.coordinator.errors import NotFound, Refused
+from agentq.coordinator.id_lookup import find_plan
+from agentq.sdk.backend.plans import PlanVerbs
 
 PLANS_NAMED = 5
 """Other plans that have not ended, of those that are told."""
@@ -41,11 +43,12 @@ def resume_plan(ctx: typer.Context, plan: str | None, workers: int | None, *, re
     """See above; the exit code."""
     from agentq.cli.plans.run_loop import PlanRunner
 
-    server = connect_server(ctx, start=True)
-    record = find_plan(server, plan) if plan else find_unfinished_plan(server, "")
+    host = connect_plan_host(ctx)
+    plans = host.backend.plans
+    record = find_plan(plans, plan) if plan else find_unfinished_plan(plans, "")
     if record is None:
         raise NotFound("There is no plan that has not ended; `agentq plan ls` shows all, `agentq run` begins one.")
-    head = open_plans(server).header(record.id)
+    head = plans.header(record.id)
     slots = WORKERS_DEFAULT if workers is None else workers
     if slots and record.ended is None and head.is_bound and head.host != socket.gethostname():
         raise Refused(
@@ -53,21 +56,19 @@ def resume_plan(ctx: typer.Context, plan: str | None, workers: int | None, *, re
             "there, or look on with --workers 0."
         )
     if retry:
-        record = open_plans(server).retry(record.id)
+        record = plans.retry(record.id)
     if record.ended is None and not plan:
         print_note(f"going on with {record.id}.")
-    carrying = PlanRunner(server, record.id, head, read_settings(ctx))
+    carrying = PlanRunner(host, record.id, head, read_settings(ctx))
     code = carrying.carry_out(slots, json=json)
     if not plan:
-        _note_other_plans(server, record.id)
+        _note_other_plans(plans, record.id)
     return code
 
 
-def _note_other_plans(server: ServerConnection, plan: str) -> None:
+def _note_other_plans(plans: PlanVerbs, plan: str) -> None:
     """After a crash there may be several plans with which nobody goes on."""
-    others = [
-        other.id for other in open_plans(server).ls(limit=PLANS_SEARCHED)[0] if other.ended is None and other.id != plan
-    ]
+    others = [other.id for other in plans.ls(limit=PLANS_SEARCHED)[0] if other.ended is None and other.id != plan]
     if not others:
         return
     named = " and ".join(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentq.cli.connect import ServerConnection, connect_server, home_folder, print_note, read_settings
+from agentq.cli.connect import home_folder, print_note, read_settings
 from agentq.cli.options import Json
 from agentq.cli.parse.command_line import is_plan_file, not_a_plan_message
 from agentq.cli.plans.plan_options import (
@@ -23,14 +23,16 @@ from agentq.cli.plans.plan_options import (
     UpdateCheckout,
     Vars,
     load_plan,
-    open_plans,
     submit_loaded_plan,
 )
 from agentq.cli.render import print_json, print_row
 from agentq.coordinator.errors import Invalid, Refused
 
 if TYPE_CHECKING:
+    from agentq.coordinator.config.settings import Settings
     from agentq.coordinator.plans.verbs import PlanRecord
+    from agentq.sdk.backend import Backend
+    from agentq.sdk.backend.plans import PlanVerbs
 
 Opt = typer.Option
 WORKERS_DEFAULT = 4
@@ -85,29 +87,32 @@ def run(
         raise Invalid("--detach leaves workers in the background; with --workers 0, use `agentq plan submit`.")
     if slots:
         _refuse_missing_agents(found)
-    server = connect_server(ctx, start=True)
+    from agentq.cli.plans.plan_host import connect_plan_host
+
+    host = connect_plan_host(ctx)
+    plans = host.backend.plans
     if not yes and found.file:
-        _refuse_second_plan(server, found)
-    found = found if anew or not found.file else _skip_completed(server, found)
+        _refuse_second_plan(plans, found)
+    found = found if anew or not found.file else _skip_completed(host.backend, found)
     if not found.compiled.tasks:
         print_note("nothing of it is left to do.")
         return
-    plan = submit_loaded_plan(server, found, crewed=slots > 0)
+    plan = submit_loaded_plan(host.backend, found, crewed=slots > 0)
     if detach:
-        _run_in_background(server, plan, slots)
+        _run_in_background(host.settings, plan, slots)
         print_json({"id": plan}) if json else print(plan)
         return
     from agentq.cli.plans.run_loop import PlanRunner
 
-    carrying = PlanRunner(server, plan, open_plans(server).header(plan), read_settings(ctx))
+    carrying = PlanRunner(host, plan, plans.header(plan), read_settings(ctx))
     raise typer.Exit(carrying.carry_out(slots, json=json))
 
 
-def _skip_completed(server: ServerConnection, found: LoadedPlan) -> LoadedPlan:
+def _skip_completed(backend: Backend, found: LoadedPlan) -> LoadedPlan:
     """The plan without what an earlier run of its file has completed."""
     from agentq.cli.plans.reuse import skip_unchanged_tasks
 
-    return skip_unchanged_tasks(server, found)
+    return skip_unchanged_tasks(backend, found)
 
 
 def _refuse_missing_agents(found: LoadedPlan) -> None:
@@ -127,9 +132,9 @@ def _refuse_missing_agents(found: LoadedPlan) -> None:
         )
 
 
-def _refuse_second_plan(server: ServerConnection, found: LoadedPlan) -> None:
+def _refuse_second_plan(plans: PlanVerbs, found: LoadedPlan) -> None:
     """Whoever has been interrupted wants to go on, most of the time, and not to do everything twice."""
-    other = find_unfinished_plan(server, found.file)
+    other = find_unfinished_plan(plans, found.file)
     if other is not None:
         raise Refused(
             f"The plan {other.id} was made from this file, and has not ended; `agentq resume {other.id}` goes on with "
@@ -137,23 +142,22 @@ def _refuse_second_plan(server: ServerConnection, found: LoadedPlan) -> None:
         )
 
 
-def find_unfinished_plan(server: ServerConnection, file: str) -> PlanRecord | None:
+def find_unfinished_plan(plans: PlanVerbs, file: str) -> PlanRecord | None:
     """The newest plan that has not ended, of a file, if one is named."""
-    plans = open_plans(server)
     page, _ = plans.ls(limit=PLANS_SEARCHED)
     live = [plan for plan in page if plan.ended is None]
     return next((plan for plan in live if not file or plans.header(plan.id).file == file), None)
 
 
-def _run_in_background(server: ServerConnection, plan: str, workers: int) -> None:
+def _run_in_background(settings: Settings, plan: str, workers: int) -> None:
     """Go on with it in a process of its own, which nobody waits for."""
-    folder = home_folder(server.settings) / "plans" / plan
+    folder = home_folder(settings) / "plans" / plan
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     argv = [sys.executable, "-m", "agentq.cli.main", "resume", plan, "--workers", str(workers)]
     with (folder / "run.log").open("ab") as log:
         subprocess.Popen(
             argv,
-            env={**os.environ, **_server_variables(server)},
+            env={**os.environ, **_server_variables(settings)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -163,10 +167,10 @@ def _run_in_background(server: ServerConnection, plan: str, workers: int) -> Non
     print_note(f"it goes on in the background; {look}, {folder / 'run.log'} has its words.")
 
 
-def _server_variables(server: ServerConnection) -> dict[str, str]:
+def _server_variables(settings: Settings) -> dict[str, str]:
     """How another process gets to the same server; one that we bring is found, and started again, by its folder."""
-    said = server.settings.to_environment()
-    if server.settings.url.startswith("unix:") and "AGENTQ_URL" not in os.environ:
+    said = settings.to_environment()
+    if settings.url.startswith("unix:") and "AGENTQ_URL" not in os.environ:
         said.pop("AGENTQ_URL", None)
     return said
 

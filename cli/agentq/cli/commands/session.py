@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from agentq.cli.commands.submit import check_folder, submit
-from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.connect import connect_backend, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
 from agentq.cli.parse.agent_options import FLAGS_BY_FIELD, parse_budgets
 from agentq.cli.parse.option_errors import translate_errors
@@ -17,14 +17,15 @@ from agentq.cli.parse.run_spec import absolute_folder, build_spec, parse_spec_fi
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.show.conversation import print_conversation
 from agentq.cli.show.session import print_session, session_table
-from agentq.cli.submission_check import check_agent_name
+from agentq.cli.submission_check import check_agent_name, check_specs
 from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.public_json.sessions import session_json
 from agentq.coordinator.runs.run_record import RunRecord
-from agentq.coordinator.sessions.verbs import SessionRecord, Sessions
+from agentq.coordinator.sessions.verbs import SessionRecord
+from agentq.sdk.backend import Backend
 
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the session is called.")]
@@ -78,11 +79,11 @@ def new(
         raise Invalid("Say which agent, as in `agentq session new --agent claude`; `agentq agents` lists them.")
     folder = None if cwd is None and fork is not None else absolute_folder(cwd)
     check_folder(ctx, folder, asked=cwd is not None)
-    server = connect_server(ctx, start=True)
-    sessions = Sessions(server.store)
+    backend = connect_backend(ctx, start=True)
+    sessions = backend.sessions
     if agent is None:
         agent = sessions.get(fork or "").agent
-    check_agent_name(server.backend, agent)
+    check_agent_name(backend, agent)
     made = sessions.new(name, agent, cwd=folder, model=model, budgets=budgets, fork=fork)
     _print_session(made, json=json)
 
@@ -99,7 +100,7 @@ def fork(
     \b
     Example: agentq session fork SESSION second-try
     """
-    sessions = Sessions(connect_server(ctx).store)
+    sessions = connect_backend(ctx).sessions
     _print_session(sessions.new(new, sessions.get(name).agent, fork=name), json=json)
 
 
@@ -125,15 +126,15 @@ def send(
     given = {option: value for option, value in run.items() if value is not None and value is not False}
     durable = given.pop("durable", False)
     prompt = read_prompt(words or [], given.pop("prompt_file", None))
-    server = connect_server(ctx)
-    into = Sessions(server.store).get(name)
+    backend = connect_backend(ctx)
+    into = backend.sessions.get(name)
     if into.state == "closed":
         raise WrongState(f"The session {name} is closed; `agentq session fork {name}` goes on from where it is.")
     turn = build_spec(parse_spec_fields({**given, "command": [prompt], "agent": into.agent, "session": name}))
-    receipt = server.queue.submit(turn, durable=durable)
-    told = server.records.get(receipt.id)
+    receipt = backend.submit(turn, durable=durable)
+    told = backend.get(receipt.id)
     if receipt.created:
-        _note_queue_position(server, into, told)
+        _note_queue_position(backend, into, told)
     else:
         print_note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
     if not follow and not (wait and json):
@@ -142,7 +143,7 @@ def send(
         raise typer.Exit
     from agentq.cli.follow import follow_runs
 
-    raise typer.Exit(follow_runs(server.backend, [told.id], follow=follow, json=json))
+    raise typer.Exit(follow_runs(backend, [told.id], follow=follow, json=json))
 
 
 @session.command("ls")
@@ -157,16 +158,16 @@ def ls(
     \b
     Example: agentq session ls
     """
-    shelf = Sessions(connect_server(ctx).store).list(limit=limit, cursor=cursor)
+    page = connect_backend(ctx).sessions.list(limit=limit, cursor=cursor)
     if json:
-        for each in shelf.sessions:
+        for each in page.sessions:
             print_json(session_json(each))
         return
-    print_table(*session_table(shelf.sessions))
-    if on_terminal() and not shelf.sessions:
+    print_table(*session_table(page.sessions))
+    if on_terminal() and not page.sessions:
         print_note("there are no sessions; `agentq session new --agent claude` begins one.")
-    if on_terminal() and shelf.cursor:
-        print_note(f"there may be more: --cursor {shelf.cursor!r}, or a larger --limit.")
+    if on_terminal() and page.cursor:
+        print_note(f"there may be more: --cursor {page.cursor!r}, or a larger --limit.")
 
 
 @session.command("show")
@@ -176,15 +177,14 @@ def show(ctx: typer.Context, names: Names, json: Json = False) -> None:
     \b
     Example: agentq session show SESSION
     """
-    server = connect_server(ctx)
-    sessions = Sessions(server.store)
-    for place, found in enumerate([sessions.get(name) for name in names]):
+    backend = connect_backend(ctx)
+    for place, found in enumerate([backend.sessions.get(name) for name in names]):
         if json:
             print_json(session_json(found))
         else:
             if place:
                 print()
-            print_session(server, found)
+            print_session(backend, found)
 
 
 @session.command("log")
@@ -203,7 +203,7 @@ def log(
     """
     if json and everything:
         raise Invalid("--json tells turns; `agentq logs RUN --json` tells all that was done in one.")
-    print_conversation(connect_server(ctx), name, follow=follow, everything=everything, json=json)
+    print_conversation(connect_backend(ctx), name, follow=follow, everything=everything, json=json)
 
 
 @session.command("close")
@@ -218,7 +218,7 @@ def close(
     \b
     Example: agentq session close SESSION
     """
-    sessions = Sessions(connect_server(ctx).store)
+    sessions = connect_backend(ctx).sessions
     for found in [sessions.get(name) for name in names]:
         closed = sessions.close(found.name, cancel=cancel)
         if json:
@@ -248,30 +248,24 @@ def _print_turn(run: RunRecord, *, json: bool) -> None:
         print(run.id, flush=True)
 
 
-def _note_queue_position(server: ServerConnection, into: SessionRecord, run: RunRecord) -> None:
+def _note_queue_position(backend: Backend, into: SessionRecord, run: RunRecord) -> None:
     """What there is to know of a turn that does not begin at once."""
     if run.state is State.BLOCKED:
-        line = Sessions(server.store).line(into.name, LIST_PER_CALL)
+        line = backend.sessions.line(into.name, LIST_PER_CALL)
         place = line.index(run.id) if run.id in line else 0
         if place:
-            print_note(f"turn {_count_turns(server, into.name)} of {into.name}, after {line[place - 1]}.")
+            print_note(f"turn {_count_turns(backend, into.name)} of {into.name}, after {line[place - 1]}.")
     elif run.state is State.PENDING:
-        from agentq.coordinator.explain.run import RunExplanation
-        from agentq.coordinator.workers.placement import find_placement_problem
-
-        if (
-            find_placement_problem(server.records.workers(), run.spec.queue, run.spec.demands, run.spec.lane)
-            is not None
-        ):
-            _, sentences = RunExplanation(server.store, server.settings).of(run.id)
-            print_note(" ".join(sentences[:2]))
+        found = check_specs(backend, [run.spec])
+        if found is not None and found.unmet:
+            print_note(" ".join(backend.explain(run.id).because[:2]))
 
 
-def _count_turns(server: ServerConnection, name: str) -> int:
+def _count_turns(backend: Backend, name: str) -> int:
     """How many turns a session has that are kept."""
     number, cursor = 0, None
     while True:
-        page = Sessions(server.store).turns(name, limit=LIST_PER_CALL, cursor=cursor)
+        page = backend.sessions.turns(name, limit=LIST_PER_CALL, cursor=cursor)
         number, cursor = number + len(page.runs), page.cursor
         if cursor is None:
             return number

@@ -7,13 +7,13 @@ from typing import Any
 
 import typer
 
-from agentq.cli.connect import connect_server
+from agentq.cli.connect import connect_backend
 from agentq.cli.parse.option_errors import flag_name
 from agentq.cli.parse.run_spec import build_spec, parse_spec_fields
-from agentq.cli.plans.plan_options import find_plan, open_plans
 from agentq.cli.render import print_json
 from agentq.cli.submission_check import check_specs
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.id_lookup import find_plan
 from agentq.coordinator.model.demands import HOST_LABEL
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.plans.source import PlanHeader
@@ -40,12 +40,13 @@ def add_task(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, 
         if option in given:
             raise Invalid(f"{flag_name(option)} and --plan contradict each other: {why}.")
     own = {name: given.pop(name, None) for name in ("plan", "task", "needs", "cwd")}
-    server = connect_server(ctx)
-    plan, plans = find_plan(server, own["plan"]), open_plans(server)
+    backend = connect_backend(ctx)
+    plans = backend.plans
+    plan = find_plan(plans, own["plan"])
     head = plans.header(plan.id)
     typed = build_spec(parse_spec_fields({**given, "cwd": own["cwd"]} if own["cwd"] else given))
     spec = _place_in_plan(typed, plan.id, head, own["cwd"])
-    check_specs(server.backend, [spec])
+    check_specs(backend, [spec])
     inputs = _input_tasks(spec)
     needs = list(dict.fromkeys([*(own["needs"] or ()), *inputs]))
     if head.crewed and spec.queue not in head.queues:
@@ -59,7 +60,7 @@ def add_task(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, 
         return 0
     from agentq.cli.follow import follow_runs
 
-    return follow_runs(server.backend, [run], follow=how["follow"], json=json)
+    return follow_runs(backend, [run], follow=how["follow"], json=json)
 
 
 def _place_in_plan(spec: RunSpec, plan: str, head: PlanHeader, cwd: str | None) -> RunSpec:

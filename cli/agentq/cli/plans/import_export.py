@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentq.cli.connect import ServerConnection
-from agentq.cli.plans.plan_options import open_plans
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.planning.convert.jsonl_import import import_jsonl
 from agentq.planning.convert.markdown_import import import_markdown
 from agentq.planning.convert.plan_export import ExportedTask, export_plan
 from agentq.planning.read.plan_file import read_file
+from agentq.sdk.backend import Backend
 
 FORMATS_BY_SUFFIX = {
     ".md": "markdown",
@@ -45,16 +44,19 @@ def import_tasks(file: str, kind: str | None, *, agent: str | None, name: str | 
     }
 
 
-def export_document(server: ServerConnection, plan: str) -> dict[str, Any]:
+def export_document(backend: Backend, plan: str) -> dict[str, Any]:
     """A plan that was submitted, as a document."""
-    return export_plan(open_plans(server).header(plan), list_exported_tasks(server, plan))
+    return export_plan(backend.plans.header(plan), list_exported_tasks(backend, plan))
 
 
-def list_exported_tasks(server: ServerConnection, plan: str) -> Iterator[ExportedTask]:
+def list_exported_tasks(backend: Backend, plan: str) -> Iterator[ExportedTask]:
     """Each task of a plan as it stands, in the order in which they were submitted."""
-    tasks = list(open_plans(server).all_tasks(plan))
+    tasks = list(backend.plans.all_tasks(plan))
     by_run = {task.run: task.id for task in tasks}
-    for task in tasks:
-        spec = server.records.get(task.run).spec
+    runs = backend.read([task.run for task in tasks])
+    for task, run in zip(tasks, runs, strict=True):
+        if isinstance(run, AgentqError):
+            raise run
+        spec = run.spec
         needs = [by_run[run] for run in spec.after if run in by_run]
         yield ExportedTask(task.id, spec, needs, task.state.value, task.run)

@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from agentq.cli.plans.plan_host import PlanHost
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.model.demands import PLAN_LABEL
 from agentq.coordinator.security.environment_memory import hide_environment
@@ -44,18 +44,15 @@ class LocalWorker:
 
     def __init__(
         self,
-        settings: Settings,
+        host: PlanHost,
         home: Path,
         plan: str,
         queues: Sequence[str],
         labels: Mapping[str, str],
         *,
         alone: bool,
-        hand_back: Callable[[], object] = lambda: None,
     ) -> None:
-        """`hand_back` requeues what dead workers of this host held."""
-        self._settings = settings
-        self._hand_back = hand_back
+        self._host = host
         self._queues = queues
         self._labels = {**labels, **({PLAN_LABEL: plan} if alone else {})}
         self._alone = alone
@@ -86,17 +83,17 @@ class LocalWorker:
     def start(self, slots: int) -> None:
         """Start to work."""
         self._slots = slots
-        settings = self._settings.to_environment()
         argv = [sys.executable, "-m", __name__, str(os.getpid()), "worker", "--slots", str(slots)]
         argv += ["--drain-grace", DRAIN_GRACE]
         argv += [word for queue in self._queues for word in ("--queue", queue)]
         argv += [word for name, value in self._labels.items() for word in ("--label", f"{name}={value}")]
         if self._alone:
             argv += ["--only-matching"]
+        argv += self._host.worker_options
         with self.log.open("ab") as log:
             self._worker = subprocess.Popen(
                 argv,
-                env={**os.environ, **settings},
+                env=self._host.worker_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -123,7 +120,7 @@ class LocalWorker:
     def _bury(self, worker: subprocess.Popen[bytes]) -> str:
         """Hand back what a dead worker held; how it ended. Without a server now, the next worker hands it back."""
         with suppress(AgentqError):
-            self._hand_back()
+            self._host.take_over()
         how = f"killed by signal {-worker.returncode}" if worker.returncode < 0 else f"exit code {worker.returncode}"
         return f"the worker here has died ({how}); its tasks go back into the queue."
 

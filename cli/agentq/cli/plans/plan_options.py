@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentq.cli.connect import ServerConnection
 from agentq.cli.parse.key_values import parse_key_values
 from agentq.coordinator.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from agentq.coordinator.plans.verbs import PlanRecord, Plans
+    from agentq.coordinator.plans.verbs import PlanRecord
     from agentq.planning.compiler import CompiledPlan
+    from agentq.sdk.backend import Backend
+    from agentq.sdk.backend.plans import PlanVerbs
 
 Opt = typer.Option
 PlanFile = Annotated[
@@ -117,37 +118,26 @@ def load_plan(file: str, wanted: PlanOptions) -> LoadedPlan:
     return LoadedPlan(plan, compiled, path, str(whole.folder), digest_tasks(compiled.tasks, plan))
 
 
-def submit_loaded_plan(
-    server: ServerConnection, plan: LoadedPlan, *, crewed: bool = False, durable: bool = False
-) -> str:
+def submit_loaded_plan(backend: Backend, plan: LoadedPlan, *, crewed: bool = False, durable: bool = False) -> str:
     """Submit a plan that was read; its id."""
     from agentq.cli.submission_check import check_specs, note_unset_limits
-    from agentq.coordinator.plans.verbs import PLAN_LIMIT, Plans
+    from agentq.coordinator.plans.verbs import PLAN_LIMIT
     from agentq.planning.submit import build_header, submit_plan
 
     specs = [task.spec for task in plan.compiled.tasks]
-    note_unset_limits(check_specs(server.backend, specs), but={f"{PLAN_LIMIT}{plan.id}"})
+    note_unset_limits(check_specs(backend, specs), but={f"{PLAN_LIMIT}{plan.id}"})
     head = build_header(plan.compiled, file=plan.file, folder=plan.folder, host=socket.gethostname(), crewed=crewed)
     head = head.model_copy(update={"shapes": plan.shapes, "given": plan.given})
-    return submit_plan(Plans(server.queue), plan.id, head, plan.compiled.tasks, durable=durable)
+    return submit_plan(backend.plans, plan.id, head, plan.compiled.tasks, durable=durable)
 
 
-def open_plans(server: ServerConnection) -> Plans:
-    from agentq.coordinator.plans.verbs import Plans
-
-    return Plans(server.queue)
-
-
-def find_plan_or_newest(server: ServerConnection, text: str | None) -> PlanRecord:
+def find_plan_or_newest(plans: PlanVerbs, text: str | None) -> PlanRecord:
     """The plan that is meant; the newest if none is named."""
     if text is not None:
-        return find_plan(server, text)
-    page, _ = open_plans(server).ls(limit=1)
+        from agentq.coordinator.id_lookup import find_plan
+
+        return find_plan(plans, text)
+    page, _ = plans.ls(limit=1)
     if not page:
         raise NotFound("There is no plan; `agentq run plan.yaml` begins one.")
     return page[0]
-
-
-def find_plan(server: ServerConnection, text: str) -> PlanRecord:
-    """The plan of that id, or the newest of that name, rather one that goes on; or the only one that begins so."""
-    return server.references.plan(text)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from shutil import get_terminal_size
 from typing import Any
 
-from agentq.cli.connect import ServerConnection, print_note
+from agentq.cli.connect import print_note
 from agentq.cli.plans.view import format_cost, format_counts, format_run_time
 from agentq.cli.plans.watch import LastLines, PlanWatch, TaskChange
 from agentq.cli.plans.work_warnings import changed_nothing
@@ -19,6 +19,7 @@ from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 from agentq.coordinator.plans.source import PlanHeader
 from agentq.coordinator.plans.verbs import PLAN_LIMIT, TaskRecord
+from agentq.sdk.backend import Backend
 
 DRAW_MS = 300
 WAITING_SHOWN = 5
@@ -37,8 +38,8 @@ HIDDEN_EVENTS = ("submitted", "unblocked", "promoted", "claimed", "reported")
 class PlanProgress:
     """Tells nothing: for those who want one answer at the end."""
 
-    def __init__(self, server: ServerConnection, watch: PlanWatch, head: PlanHeader) -> None:
-        self.server, self.watch, self.head = server, watch, head
+    def __init__(self, backend: Backend, watch: PlanWatch, head: PlanHeader) -> None:
+        self.backend, self.watch, self.head = backend, watch, head
 
     def tell(self, changes: Iterable[TaskChange]) -> None:
         """Show what has happened."""
@@ -54,8 +55,8 @@ class PlanProgress:
 class LineProgress(PlanProgress):
     """A line for each thing that happens."""
 
-    def __init__(self, server: ServerConnection, watch: PlanWatch, head: PlanHeader) -> None:
-        super().__init__(server, watch, head)
+    def __init__(self, backend: Backend, watch: PlanWatch, head: PlanHeader) -> None:
+        super().__init__(backend, watch, head)
         record = watch.record
         print(
             f"{record.id}  {record.tasks} task{'' if record.tasks == 1 else 's'}, {format_counts(record.counts)}",
@@ -106,12 +107,12 @@ def progress_note(progress: str) -> str:
 class LiveProgress(PlanProgress):
     """A picture of the whole, drawn over itself."""
 
-    def __init__(self, server: ServerConnection, watch: PlanWatch, head: PlanHeader) -> None:
+    def __init__(self, backend: Backend, watch: PlanWatch, head: PlanHeader) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        super().__init__(server, watch, head)
-        self._last_lines = LastLines(server)
+        super().__init__(backend, watch, head)
+        self._last_lines = LastLines(backend)
         self._needs: dict[str, list[str]] = {}
         self._seen: dict[str, str] = {}
         self._doing: dict[str, str] = {}
@@ -215,14 +216,12 @@ class LiveProgress(PlanProgress):
 
 
 @contextmanager
-def open_progress(
-    server: ServerConnection, watch: PlanWatch, head: PlanHeader, *, quiet: bool
-) -> Iterator[PlanProgress]:
+def open_progress(backend: Backend, watch: PlanWatch, head: PlanHeader, *, quiet: bool) -> Iterator[PlanProgress]:
     """The way that fits to where it is shown."""
     kind: Sequence[type[PlanProgress]] = (
         [PlanProgress] if quiet else [LiveProgress] if on_terminal() else [LineProgress]
     )
-    shown = kind[0](server, watch, head)
+    shown = kind[0](backend, watch, head)
     try:
         yield shown
     finally:

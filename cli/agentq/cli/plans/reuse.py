@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentq.cli.connect import ServerConnection, print_note
-from agentq.cli.plans.plan_options import LoadedPlan, open_plans
+from agentq.cli.connect import print_note
+from agentq.cli.plans.plan_options import LoadedPlan
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.lifecycle import State
+from agentq.sdk.backend import Backend
 
 if TYPE_CHECKING:
     from agentq.coordinator.plans.source import PlanHeader
@@ -19,17 +20,17 @@ PLANS_SEARCHED = 100
 TASKS_NAMED = 10
 
 
-def skip_unchanged_tasks(server: ServerConnection, found: LoadedPlan) -> LoadedPlan:
+def skip_unchanged_tasks(backend: Backend, found: LoadedPlan) -> LoadedPlan:
     """The plan without the tasks that the newest plan of its file has done, if that one did not complete."""
     from agentq.planning.reuse import remove_done_tasks, unchanged_tasks
 
-    earlier = _find_earlier_plan(server, found.file)
+    earlier = _find_earlier_plan(backend, found.file)
     if earlier is None:
         return found
     plan, head = earlier
-    completed = {task.id: task.run for task in open_plans(server).all_tasks(plan, State.COMPLETED)}
+    completed = {task.id: task.run for task in backend.plans.all_tasks(plan, State.COMPLETED)}
     runs = {**head.given, **completed}
-    there = {task: run for task, run in runs.items() if task in found.shapes and _is_reusable(server, found, run)}
+    there = {task: run for task, run in runs.items() if task in found.shapes and _is_reusable(backend, found, run)}
     tasks = found.compiled.tasks
     done = {task: there[task] for task in unchanged_tasks(tasks, found.shapes, head.shapes, there)}
     if not done:
@@ -43,9 +44,9 @@ def skip_unchanged_tasks(server: ServerConnection, found: LoadedPlan) -> LoadedP
     return replace(found, compiled=replace(found.compiled, tasks=remove_done_tasks(tasks, done)), given=done)
 
 
-def _find_earlier_plan(server: ServerConnection, file: str) -> tuple[str, PlanHeader] | None:
+def _find_earlier_plan(backend: Backend, file: str) -> tuple[str, PlanHeader] | None:
     """The newest plan of a file, if it has ended and did not complete."""
-    plans = open_plans(server)
+    plans = backend.plans
     for plan in plans.ls(limit=PLANS_SEARCHED)[0]:
         head = plans.header(plan.id)
         if head.file == file:
@@ -53,12 +54,12 @@ def _find_earlier_plan(server: ServerConnection, file: str) -> tuple[str, PlanHe
     return None
 
 
-def _is_reusable(server: ServerConnection, found: LoadedPlan, run: str) -> bool:
+def _is_reusable(backend: Backend, found: LoadedPlan, run: str) -> bool:
     """Whether a run is still known, and its work still in the branch that the plan goes to."""
     from agentq.planning.repository import run_git
 
     try:
-        outcome = server.records.get(run).outcome
+        outcome = backend.get(run).outcome
     except NotFound:
         return False
     work, site = outcome.work if outcome is not None else None, found.compiled.repository

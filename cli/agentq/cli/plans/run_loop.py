@@ -9,14 +9,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Event
 from types import FrameType
 from typing import Any
 
-from agentq.cli.connect import ServerConnection, embedded_server, home_folder, print_note
+from agentq.cli.connect import embedded_server, home_folder, print_note
 from agentq.cli.plans.local_worker import LocalWorker
-from agentq.cli.plans.plan_options import open_plans
+from agentq.cli.plans.plan_host import PlanHost
 from agentq.cli.plans.progress import PlanProgress, open_progress
 from agentq.cli.plans.summary import PlanSummary
 from agentq.cli.plans.watch import PlanWatch
@@ -24,7 +23,6 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.config.settings import LayeredSettings
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.plans.source import PlanHeader
-from agentq.worker.cleanup.takeover import take_over_locally
 
 POLL_MS = 250
 INCOMPLETE_PLAN_MS = 2_000
@@ -35,8 +33,9 @@ HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class PlanRunner:
     """One plan, from here until it has ended or somebody has had enough."""
 
-    def __init__(self, server: ServerConnection, plan: str, head: PlanHeader, settings: LayeredSettings) -> None:
-        self._server = server
+    def __init__(self, host: PlanHost, plan: str, head: PlanHeader, settings: LayeredSettings) -> None:
+        self._host = host
+        self._plans = host.backend.plans
         self._labels = settings.worker.labels
         self._plan = plan
         self._head = head
@@ -50,32 +49,29 @@ class PlanRunner:
     def carry_out(self, workers: int, *, json: bool) -> int:
         """Work on it and look on; the exit code."""
         self._complete()
-        watch = PlanWatch(self._server, self._plan)
-        settings = self._server.settings
-        head = self._head
-        back = partial(take_over_locally, self._server.store, settings.namespace)
-        home = home_folder(settings)
-        crew = LocalWorker(settings, home, self._plan, head.queues, self._labels, alone=head.crewed, hand_back=back)
+        watch = PlanWatch(self._host.backend, self._plan)
+        head, home = self._head, home_folder(self._host.settings)
+        crew = LocalWorker(self._host, home, self._plan, head.queues, self._labels, alone=head.crewed)
         with self._heard():
             try:
                 if workers and watch.record.ended is None:
                     workers = self._engage(crew, workers)
-                with open_progress(self._server, watch, self._head, quiet=json) as shown:
+                with open_progress(self._host.backend, watch, self._head, quiet=json) as shown:
                     self._look_on(watch, crew, shown, workers)
             finally:
                 crew.end()
-        summary = PlanSummary(self._server, watch, self._head, self._trouble, interrupted=bool(self._signals))
+        summary = PlanSummary(self._host.backend, watch, self._head, self._trouble, interrupted=bool(self._signals))
         watch.close()
         if watch.record.ended is not None:
             if self._head.max_parallel is not None:
-                open_plans(self._server).remove_limit(self._plan)
+                self._plans.remove_limit(self._plan)
             if not self._trouble:
                 crew.tidy()
         return summary.tell(json=json)
 
     def _complete(self) -> None:
         """Submit what is missing, if its submit was cut; somebody else may be about to do that, or add a task."""
-        plans = open_plans(self._server)
+        plans = self._plans
         until_ms = monotonic_ms() + INCOMPLETE_PLAN_MS
         while not (record := plans.get(self._plan)).sealed and monotonic_ms() < until_ms:
             self._pause.wait(POLL_MS / 1000)
@@ -129,7 +125,7 @@ class PlanRunner:
         self._pause.wait(POLL_MS / 1000)
         if self._embedded:
             with suppress(AgentqError):
-                embedded_server(self._server.settings).start()
+                embedded_server(self._host.settings).start()
 
     @contextmanager
     def _heard(self) -> Iterator[None]:

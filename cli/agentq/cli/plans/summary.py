@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentq.cli.connect import ServerConnection, print_note
+from agentq.cli.connect import print_note
 from agentq.cli.main import INTERRUPTED
 from agentq.cli.plans.view import format_cost, format_counts, format_run_time, merge_instructions, state_word
 from agentq.cli.plans.watch import PlanWatch
@@ -18,6 +18,7 @@ from agentq.coordinator.plans.source import PlanHeader
 from agentq.coordinator.plans.verbs import TaskRecord
 from agentq.coordinator.public_json.plans import plan_json, task_json
 from agentq.coordinator.runs.run_record import RunRecord
+from agentq.sdk.backend import Backend
 
 TASKS_NAMED = 50
 """Tasks that are named one by one."""
@@ -28,9 +29,9 @@ class PlanSummary:
     """The end of it."""
 
     def __init__(
-        self, server: ServerConnection, watch: PlanWatch, head: PlanHeader, trouble: str, *, interrupted: bool
+        self, backend: Backend, watch: PlanWatch, head: PlanHeader, trouble: str, *, interrupted: bool
     ) -> None:
-        self._server = server
+        self._backend = backend
         self._watch = watch
         self._head = head
         self._trouble = trouble
@@ -63,7 +64,7 @@ class PlanSummary:
     def _record(self) -> dict[str, Any]:
         by_run = self._watch.tasks
         tasks = [
-            {**task_json(task), "because": incomplete_reason(self._server, by_run, task)} for task in by_run.values()
+            {**task_json(task), "because": incomplete_reason(self._backend, by_run, task)} for task in by_run.values()
         ]
         head = self._head.model_dump(mode="json", include={"repository", "base", "target"})
         lasted_ms = (self._watch.record.ended_at_ms or wall_ms()) - self._watch.record.created_at_ms
@@ -76,34 +77,34 @@ class PlanSummary:
         words = [f"{record.id} {how} after {lasted}", format_counts(record.counts), format_cost(tasks)]
         yield ": ".join(filter(None, [words[0], ", ".join(filter(None, words[1:]))])) + "."
         undone = [task for task in tasks if task.state in INCOMPLETE_STATES]
-        yield from incomplete_task_lines(self._server, self._watch.tasks)
+        yield from incomplete_task_lines(self._backend, self._watch.tasks)
         if len(undone) > TASKS_NAMED:
             yield f"  and {len(undone) - TASKS_NAMED} more; `agentq plan show {record.id}` names them."
         if any(task.state is State.FAILED for task in undone) and record.ended is not None:
             again = f"`agentq resume {record.id} --retry` lets what failed begin again"
             yield f"{again}; `agentq logs RUN` tells what a run wrote."
-        yield from self._watch.works.lines(self._server, self._watch.tasks)
+        yield from self._watch.works.lines(self._backend, self._watch.tasks)
         home = merge_instructions(self._head)
         if home and any(task.state is State.COMPLETED for task in tasks):
             yield home
 
 
-def incomplete_task_lines(server: ServerConnection, tasks: Mapping[str, TaskRecord]) -> Iterator[str]:
+def incomplete_task_lines(backend: Backend, tasks: Mapping[str, TaskRecord]) -> Iterator[str]:
     """Each task that did not complete, and why, as far as they are named; `tasks` are those of the plan, by run."""
     undone = [task for task in tasks.values() if task.state in INCOMPLETE_STATES][:TASKS_NAMED]
     width = max((len(task.id) for task in undone), default=0)
     for task in undone:
         state = task.state.value
-        reason = clean(incomplete_reason(server, tasks, task))
+        reason = clean(incomplete_reason(backend, tasks, task))
         yield f"  {paint(state)}{'':{10 - len(state)}}{task.id:{width}}  {reason}".rstrip()
 
 
-def incomplete_reason(server: ServerConnection, tasks: Mapping[str, TaskRecord], task: TaskRecord) -> str:
+def incomplete_reason(backend: Backend, tasks: Mapping[str, TaskRecord], task: TaskRecord) -> str:
     """Why a task did not complete; `tasks` are those of its plan, by run."""
     if task.state not in INCOMPLETE_STATES:
         return ""
     try:
-        run = server.records.get(task.run)
+        run = backend.get(task.run)
     except NotFound:
         return task.reason
     if task.state is State.SKIPPED:

@@ -6,24 +6,27 @@ missed events, because the stream was trimmed or the server was away, reads all 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
-from agentq.cli.connect import ServerConnection
-from agentq.cli.plans.plan_options import open_plans
 from agentq.cli.plans.work_warnings import WorkWarnings
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.events.stream import STREAM_START, Event, PartitionEvents
+from agentq.coordinator.events.stream import STREAM_START, Event
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 from agentq.coordinator.plans.verbs import PlanRecord, TaskRecord
-from agentq.coordinator.runs.logs import Logs, RunLogEntry
+from agentq.coordinator.runs.logs import RunLogEntry
 from agentq.coordinator.runs.run_record import RunRecord
+from agentq.sdk.backend import Backend
 
 LOG_ENTRIES_MAX = 200
 COST_INTERVAL_MS = 2_000
 COSTED_RUNS_MAX = 200
 """Running tasks of which it is read so often what they have cost."""
+LAST_EVENTS_MS = 1_000
+"""How long the last events of a plan that has ended are waited for; after that its tasks are read."""
 WAITING_STATES = (State.BLOCKED, State.SCHEDULED, State.WAITING)
 """Where the event that brought a task there says what it waits for."""
 NEEDS_SHOWN = 5
@@ -44,12 +47,12 @@ class TaskChange(NamedTuple):
 class PlanWatch:
     """What is known of a plan, and kept up to date."""
 
-    server: ServerConnection
+    backend: Backend
     plan: str
 
     def __post_init__(self) -> None:
-        self._plans = open_plans(self.server)
-        self._events = PartitionEvents(self.server.store, self._plans.partition(self.plan))
+        self._plans = self.backend.plans
+        self._events = self._plans.watch(self.plan)
         self._priced_ms = monotonic_ms()
         self.works = WorkWarnings()
         self._read_all()
@@ -57,7 +60,7 @@ class PlanWatch:
     def _read_all(self) -> list[TaskChange]:
         """Every task, and what has changed since they were read before."""
         before: dict[str, TaskRecord] = getattr(self, "tasks", {})
-        self._after = self._events.last_id()
+        self._events.skip()
         self.record: PlanRecord = self._plans.get(self.plan)
         self.tasks: dict[str, TaskRecord] = {task.run: task for task in self._plans.all_tasks(self.plan)}
         changed = [task for run, task in self.tasks.items() if run in before and before[run].state != task.state]
@@ -65,22 +68,35 @@ class PlanWatch:
 
     def needs(self, task: TaskRecord) -> list[str]:
         """Some of the tasks that one still waits for."""
-        return [self.tasks[run].id for run in self.server.records.needs(task.run, NEEDS_SHOWN) if run in self.tasks]
+        needs = [self.tasks[run] for run in self.backend.get(task.run).spec.after if run in self.tasks]
+        return [need.id for need in needs if need.state not in TERMINAL_STATES][:NEEDS_SHOWN]
 
     def look(self, wait_ms: int) -> list[TaskChange]:
         """What has happened since the last look; waits for something to happen."""
-        if self._events.missed(self._after):
+        events = self._events.read(wait_ms)
+        if events is None:
             return self._read_all()
-        changes = self._hear(self._events.follow(self._after, wait_ms))
+        changes = self._hear(events)
         self.record = self._plans.get(self.plan)
         if self.record.ended is not None:
-            # It may have ended after the look; there is no other.
-            changes += self._hear(self._events.replay(self._after))
+            changes += self._last_changes()
         if len(self.tasks) < self.record.tasks:
             self._read_all()
         if monotonic_ms() - self._priced_ms >= COST_INTERVAL_MS:
             self._price()
         return changes
+
+    def _last_changes(self) -> list[TaskChange]:
+        """What happened between the last events and the end of the plan; there is no other look."""
+        changes: list[TaskChange] = []
+        until_ms = monotonic_ms() + LAST_EVENTS_MS
+        while not self._is_up_to_date() and (left_ms := until_ms - monotonic_ms()) > 0:
+            changes += self._hear(self._events.read(left_ms) or [])
+        return changes if self._is_up_to_date() else changes + self._read_all()
+
+    def _is_up_to_date(self) -> bool:
+        """Whether the tasks are in the states that the record of the plan counts."""
+        return Counter(task.state for task in self.tasks.values()) == self.record.counts
 
     def _price(self) -> None:
         """What the running tasks have cost up to now, of which no event tells."""
@@ -94,12 +110,7 @@ class PlanWatch:
         return self._read_all()
 
     def _hear(self, events: Iterable[Event]) -> list[TaskChange]:
-        changes = []
-        for event in events:
-            self._after = event.id
-            if (change := self._heard(event)) is not None:
-                changes.append(change)
-        return changes
+        return [change for event in events if (change := self._heard(event)) is not None]
 
     def _heard(self, event: Event) -> TaskChange | None:
         task = self.tasks.get(event.run)
@@ -121,7 +132,7 @@ class PlanWatch:
     def _ended(self, task: TaskRecord) -> RunRecord | None:
         if task.state not in TERMINAL_STATES:
             return None
-        run = self.server.records.get(task.run)
+        run = self.backend.get(task.run)
         self.works.note(run)
         return run
 
@@ -136,9 +147,8 @@ class PlanWatch:
 class LastLines:
     """The last line that each running task wrote, read on from where the last look ended."""
 
-    def __init__(self, server: ServerConnection) -> None:
-        self._records = server.records
-        self._logs = Logs(server.store)
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._places: dict[str, str] = {}
         self._told: dict[str, _LastLine] = {}
 
@@ -146,11 +156,11 @@ class LastLines:
         """By run."""
         found = {}
         for task in tasks:
-            entries = self._logs.some(task.run, self._places.get(task.run, STREAM_START), LOG_ENTRIES_MAX)
+            entries = self._backend.logs(task.run, self._places.get(task.run, STREAM_START), follow=False)
             if (heard := self._told.get(task.run)) is None:
-                agent = self._records.get(task.run).spec.kind == "agent"
+                agent = self._backend.get(task.run).spec.kind == "agent"
                 heard = self._told[task.run] = _LastLine(("err",) if agent else ("out", "err"))
-            for entry in entries:
+            for entry in islice(entries, LOG_ENTRIES_MAX):
                 self._places[task.run] = entry.id
                 heard.take(entry)
             found[task.run] = heard.line

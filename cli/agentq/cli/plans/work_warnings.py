@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from agentq.cli.connect import ServerConnection
 from agentq.cli.render import clean
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.workspace import DeliveredWork
 from agentq.coordinator.plans.verbs import TaskRecord
 from agentq.coordinator.runs.run_record import RunRecord
+from agentq.sdk.backend import Backend
 
 TASKS_NAMED = 20
 RUNS_READ_MAX = 1_000
@@ -37,12 +37,12 @@ class WorkWarnings:
         if work is not None and work.removes:
             self.removes[run.id] = work
 
-    def lines(self, server: ServerConnection, tasks: Mapping[str, TaskRecord]) -> Iterator[str]:
+    def lines(self, backend: Backend, tasks: Mapping[str, TaskRecord]) -> Iterator[str]:
         """A sentence for each thing to look at; `tasks` are those of the plan, by run."""
         completed = [task for task in tasks.values() if task.state is State.COMPLETED]
         for task in [task for task in completed if task.run not in self._known][:RUNS_READ_MAX]:
             try:
-                self.note(server.records.get(task.run))
+                self.note(backend.get(task.run))
             except NotFound:
                 continue
         for task in completed:

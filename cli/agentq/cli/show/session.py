@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentq.cli.connect import ServerConnection
 from agentq.cli.render import bold, clean, on_terminal, paint, print_pairs
 from agentq.cli.show.agent_run import format_budgets
 from agentq.cli.show.cost import format_spending
 from agentq.cli.show.run_summary import describe_end, first_words
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.errors import NotFound
+from agentq.coordinator.errors import AgentqError, NotFound
 from agentq.coordinator.model.durations import format_duration, format_iso
 from agentq.coordinator.runs.run_record import RunRecord
-from agentq.coordinator.sessions.verbs import SessionRecord, Sessions
+from agentq.coordinator.sessions.verbs import SessionRecord
+from agentq.sdk.backend import Backend
 
 TURNS_SHOWN = 10
 """That are shown, the newest."""
@@ -33,11 +33,11 @@ def session_table(sessions: list[SessionRecord]) -> tuple[list[str], list[list[s
     return ["session", "agent", "state", "line", "used", "spent", "in"], rows
 
 
-def print_session(server: ServerConnection, session: SessionRecord) -> None:
+def print_session(backend: Backend, session: SessionRecord) -> None:
     """All that is known of it, for people."""
     print(f"{bold(session.name)}  {paint(_session_state(session), like='running' if session.live else '')}")
     print_pairs(_session_pairs(session), indent=2)
-    turns = list(_newest_turns(server, session))
+    turns = list(_newest_turns(backend, session))
     if turns:
         print("  turns, the newest first")
         for run in turns:
@@ -67,9 +67,11 @@ def _session_pairs(session: SessionRecord) -> Iterator[tuple[str, str]]:
     yield "in its line", f"{session.turns}, first {session.live}" if session.live else ""
 
 
-def _newest_turns(server: ServerConnection, session: SessionRecord) -> Iterator[RunRecord]:
-    for summary in Sessions(server.store).turns(session.name, limit=TURNS_SHOWN).runs:
-        try:
-            yield server.records.get(summary.id)
-        except NotFound:
+def _newest_turns(backend: Backend, session: SessionRecord) -> Iterator[RunRecord]:
+    page = backend.sessions.turns(session.name, limit=TURNS_SHOWN)
+    for run in backend.read([entry.id for entry in page.runs]):
+        if isinstance(run, NotFound):
             continue  # it was forgotten meanwhile
+        if isinstance(run, AgentqError):
+            raise run
+        yield run

@@ -108,7 +108,7 @@ class Sessions:
         Without a name it gets one. What is not said is as in the session that it goes on from. Said again with the same
         `operation`, it is the same session.
         """
-        agent, fork = _validate(_name_adapter, agent, "an agent"), fork and check_session_name(fork)
+        agent, fork = check_session_name(agent, "an agent"), fork and check_session_name(fork)
         operation = operation or self.store.nonce()
         name = self._generate_name(agent, fork, operation) if name is None else self._check_new_name(name, fork)
         where = "" if cwd is None else _validate(_text_adapter, cwd, "a folder")
@@ -216,9 +216,9 @@ class Sessions:
             raise refused
 
 
-def check_session_name(name: str) -> str:
+def check_session_name(name: str, what: str = "a session") -> str:
     """A session's name, checked."""
-    return _validate(_name_adapter, name, "a session")
+    return _validate(_name_adapter, name, what)
 
 
 def _validate(adapter: TypeAdapter[str], text: str, what: str) -> str:

@@ -30,6 +30,9 @@ class HttpSessions:
         budgets: AgentBudgets | None = None,
         fork: str | None = None,
     ) -> SessionRecord:
+        check_session_name(agent, "an agent")
+        for each in filter(None, (fork, name)):
+            check_session_name(each)
         told = None if budgets is None else budgets.model_dump(exclude_none=True)
         fields = {"name": name, "agent": agent, "cwd": cwd, "model": model, "budgets": told, "fork": fork}
         given = {field: value for field, value in fields.items() if value is not None}
