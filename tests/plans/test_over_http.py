@@ -54,9 +54,8 @@ def test_a_plan_is_carried_out_through_a_coordinator(far: tuple[Desk, Serving]) 
     assert token_of(desk) not in desk.depot.read("agentq/far", "one.env"), "no run gets the token"
     shown = json.loads(desk.say("plan", "show", "--json"))
     assert (shown["made_by"], shown["repository"]) == (token_of(desk).split("_")[2], str(desk.depot.path))
-    assert serving.client(token_of(desk)).get(f"/limits/plan:{shown['id']}").status_code == 404, (
-        "its limit went with it"
-    )
+    with serving.client(token_of(desk)) as client:
+        assert client.get(f"/limits/plan:{shown['id']}").status_code == 404, "its limit went with it"
     serving.check()
 
 

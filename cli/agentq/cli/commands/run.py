@@ -12,6 +12,7 @@ import typer
 from agentq.cli.connect import home_folder, print_note, read_settings
 from agentq.cli.options import Json
 from agentq.cli.parse.command_line import is_plan_file, not_a_plan_message
+from agentq.cli.plans.plan_host import connect_plan_host
 from agentq.cli.plans.plan_options import (
     Base,
     FailFast,
@@ -87,8 +88,6 @@ def run(
         raise Invalid("--detach leaves workers in the background; with --workers 0, use `agentq plan submit`.")
     if slots:
         _refuse_missing_agents(found)
-    from agentq.cli.plans.plan_host import connect_plan_host
-
     host = connect_plan_host(ctx)
     plans = host.backend.plans
     if not yes and found.file:
