@@ -41,6 +41,7 @@ BACKENDS = ("redis", "http")
 HTTP_SHARE = 4
 """The default lane runs one in so many of the cases of the HTTP backend, by a hash of their names."""
 HTTP_MODULES = {
+    "test_agents",
     "test_agents_reading",
     "test_dead",
     "test_doings",
@@ -57,6 +58,7 @@ HTTP_MODULES = {
     "test_submitting",
     "test_verbs",
     "test_waiting",
+    "test_worktree_commands",
     "test_wrong_input",
 }
 """The modules whose cases run over HTTP as well."""
