@@ -233,16 +233,19 @@ def test_a_worker_that_is_killed_is_replaced_and_its_task_begins_again(desk: Des
 
 @pytest.mark.full("takes 4 s")
 def test_a_task_that_is_added_while_the_plan_runs_works_like_the_others(desk: Desk) -> None:
-    slow(desk)
+    log, gate = desk.folder / "log", desk.folder / "go"
+    waits = f'- {{id: two, command: "until test -f {gate}; do sleep 0.1; done; echo two > two.txt", shell: true}}\n'
+    desk.plan(f"name: slow\nrepository: .\ntasks:\n{task('one', log=log)}{waits}")
     program = desk.begin("run", "plan.yaml", "--workers", "2")
-    desk.waits_for("one", "running")
+    desk.waits_for("two", "running")
     plan = desk.newest()
     assert plan is not None
     desk.say("submit", "--plan", plan.id, "--task", "more", "--needs", "one", "--", "cp", "one.txt", "more.txt")
+    gate.touch()
     program.communicate(timeout=90)
 
     assert program.returncode == 0
-    desk.check("one", "two", "last", "more", target="agentq/slow")
+    desk.check("one", "two", "more", target="agentq/slow")
 
 
 @pytest.mark.full("takes 1 s")
