@@ -47,14 +47,23 @@ BY_THEMSELVES = (
     "serve",
 )
 """These have tests of their own."""
+ON_REDIS = ("doctor", "reap", "rq")
 SAMPLE = 3
+PUBLIC_ADDRESS = "93.184.216.34"
+"""In the place of a host's name, which a coordinator looks up and a test cannot."""
 
 
 def sampled() -> list[Any]:
     """Every example; the default lane has one in three, by a hash of its words."""
     found = [each for each in EXAMPLES if not each.startswith(UNTIL_STOPPED + BY_THEMSELVES)]
     left_out = pytest.mark.full(f"one example in {SAMPLE} is enough for every change")
-    return [pytest.param(each, marks=[left_out] if crc32(each.encode()) % SAMPLE else []) for each in found]
+    on_redis = pytest.mark.redis_only("it works on Redis itself")
+
+    def marks(example: str) -> list[pytest.MarkDecorator]:
+        chosen = [on_redis] if example.startswith(ON_REDIS) else []
+        return [*chosen, left_out] if crc32(example.encode()) % SAMPLE else chosen
+
+    return [pytest.param(each, marks=marks(each)) for each in found]
 
 
 @pytest.mark.promise("P8")
@@ -82,7 +91,7 @@ def test_an_example_in_the_help_works(
     real.limits.set("some:limit", most=1)
     real.queues.pause("other")
     words = example.replace("RUN", run).replace("WORKER", "w1").replace("LIMIT", "some:limit").replace("QUEUE", "other")
-    words = words.replace("PLAN", plan)
+    words = words.replace("PLAN", plan).replace("//example.com/", f"//{PUBLIC_ADDRESS}/")
 
     answer = cli(*shlex.split(words))
 
@@ -100,6 +109,7 @@ def a_plan(world: World, folder: Path) -> str:
     return plan
 
 
+@pytest.mark.redis_only("through a coordinator a worker is run with --connect")
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.startswith(UNTIL_STOPPED)])
 def test_an_example_that_runs_until_it_is_stopped_works(cli: Cli, real: World, example: str) -> None:
     """In a process of its own, with the settings that `cli` made."""

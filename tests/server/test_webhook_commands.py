@@ -27,13 +27,17 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 @pytest.mark.full("takes 5 s")
+@pytest.mark.parametrize("backend", ["redis", "http"])
 def test_a_person_adds_tests_lists_and_delivers_again(
-    valkey: Server, make_serving: MakeServing, say: Say, monkeypatch: pytest.MonkeyPatch
+    valkey: Server, make_serving: MakeServing, say: Say, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     serving = make_serving(valkey, environment=AT_HOME)
-    for name, value in serving.settings.to_environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AGENTQ_SERVER_WEBHOOK_HTTP", "true")
+    if backend == "http":
+        monkeypatch.setenv("AGENTQ_URL", serving.url)
+    else:
+        for name, value in serving.settings.to_environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AGENTQ_SERVER_WEBHOOK_HTTP", "true")
     with receiving() as receiver:
         code, out, err = say("webhook", "add", receiver.url, "--name", "hook", "--event", "failed")
         secret = out.split()[1]
@@ -56,8 +60,6 @@ def test_a_person_adds_tests_lists_and_delivers_again(
     assert (code, "Did you mean completed?" in err) == (2, True)
     code, _, err = say("webhook", "rm", "nobody")
     assert (code, err) == (2, "agentq: There is no webhook nobody; `agentq webhook ls` shows those that there are.\n")
-    code, _, err = say("--url", serving.url, "ls")
-    assert (code, "everything else needs the Redis behind it" in err) == (2, True)
 
 
 def said_of_301() -> str:
