@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,19 +10,10 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from agentq.coordinator.config.settings import Settings
-from agentq.coordinator.errors import AgentqError, Damaged, NotFound, TryLater, Unreachable
-from agentq.coordinator.model.ids import partition_of
-from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.errors import AgentqError, Damaged, NotFound
+from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
-from agentq.coordinator.runs.end_waiter import RunEndWaiter
-from agentq.coordinator.runs.function_submitter import FunctionSubmitter
-from agentq.coordinator.runs.logs import Logs, RunLogEntry
-from agentq.coordinator.runs.queries import RunFilter, RunListPage, RunQueries
-from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import RunVerbs, SubmitReceipt
-from agentq.coordinator.runs.wait import SignalMessage, list_signals
-from agentq.sdk.wait.run_ends import RunWaiters
-from agentq.sdk.wait.stream import Stream
 
 if TYPE_CHECKING:
     from agentq.coordinator.events.recent import RecentEvents
@@ -30,6 +22,11 @@ if TYPE_CHECKING:
     from agentq.coordinator.plans.verbs import Plans
     from agentq.coordinator.queues.limits import Limits
     from agentq.coordinator.queues.queues import Queues
+    from agentq.coordinator.runs.function_submitter import FunctionSubmitter
+    from agentq.coordinator.runs.logs import Logs, RunLogEntry
+    from agentq.coordinator.runs.queries import RunFilter, RunListPage, RunQueries
+    from agentq.coordinator.runs.run_record import RunRecord
+    from agentq.coordinator.runs.wait import SignalMessage
     from agentq.coordinator.schedules.verbs import Schedules
     from agentq.coordinator.security.token_revocation import RevocableTokens
     from agentq.coordinator.sessions.verbs import Sessions
@@ -37,6 +34,8 @@ if TYPE_CHECKING:
     from agentq.coordinator.workers.registry import Workers
     from agentq.sdk.backend.runs import Explanation
     from agentq.sdk.wait.event_streams import PositionedEvent
+    from agentq.sdk.wait.run_ends import RunWaiters
+    from agentq.sdk.wait.stream import Stream
 
 
 class RedisBackend:
@@ -45,8 +44,24 @@ class RedisBackend:
     def __init__(self, queue: RunVerbs, settings: Settings) -> None:
         self.queue = queue
         self.settings = settings
-        self.records = RunQueries(queue.store)
-        self.endings = RunWaiters(_RedisRunWatcher(queue))
+        self._endings: RunWaiters | None = None
+        self._lock = threading.Lock()
+
+    @cached_property
+    def records(self) -> RunQueries:
+        from agentq.coordinator.runs.queries import RunQueries
+
+        return RunQueries(self.queue.store)
+
+    @property
+    def endings(self) -> RunWaiters:
+        from agentq.sdk.wait.redis_run_watcher import RedisRunWatcher
+        from agentq.sdk.wait.run_ends import RunWaiters
+
+        with self._lock:
+            if self._endings is None:
+                self._endings = RunWaiters(RedisRunWatcher(self.queue))
+            return self._endings
 
     @cached_property
     def sessions(self) -> Sessions:
@@ -97,6 +112,8 @@ class RedisBackend:
         return Workers(self.queue.store, self.settings.reap_grace_ms)
 
     def submitter(self, template: RunSpec) -> FunctionSubmitter:
+        from agentq.coordinator.runs.function_submitter import FunctionSubmitter
+
         return FunctionSubmitter(self.queue, template)
 
     def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> SubmitReceipt:
@@ -140,6 +157,8 @@ class RedisBackend:
         return Explanation(run.state, because)
 
     def signals(self, run_id: str) -> list[SignalMessage]:
+        from agentq.coordinator.runs.wait import list_signals
+
         return list_signals(self.queue.store, run_id)
 
     def rq_titles(self, runs: Sequence[RunRecord]) -> dict[str, str]:
@@ -172,6 +191,9 @@ class RedisBackend:
         return self.queue.forget(ended)
 
     def logs(self, run_id: str, after: str, *, follow: bool) -> Stream[RunLogEntry]:
+        from agentq.coordinator.runs.logs import Logs
+        from agentq.sdk.wait.stream import Stream
+
         logs = Logs(self.queue.store)
         if not follow:
             return Stream(_iterate_entries(logs.read(run_id, after)))
@@ -193,37 +215,9 @@ class RedisBackend:
         return stream_run_events(self.queue.store, run_id, after, follow)
 
     def close(self) -> None:
-        self.endings.close()
+        if self._endings is not None:
+            self._endings.close()
         self.queue.store.connection.close()
-
-
-class _RedisRunWatcher(RunEndWaiter):
-    """Runs, for those who wait for them."""
-
-    def __init__(self, queue: RunVerbs) -> None:
-        super().__init__(queue.store)
-
-    def get(self, run_id: str) -> RunRecord:
-        return self.records.get(run_id)
-
-    def looked_at(self, run_ids: Sequence[str], *, likely: bool) -> dict[str, RunRecord | AgentqError | None]:
-        return {run_id: self._looked_at(run_id, likely=likely) for run_id in run_ids}
-
-    def _looked_at(self, run_id: str, *, likely: bool) -> RunRecord | AgentqError | None:
-        try:
-            # The first look, at a run that has mostly not ended, costs a third of a whole record.
-            if not likely and not self._may_have_ended(run_id):
-                return None
-            run = self.records.get(run_id)
-        except (Unreachable, TryLater):
-            raise
-        except AgentqError as fault:
-            return fault
-        return run if run.state in TERMINAL_STATES else None
-
-    def _may_have_ended(self, run_id: str) -> bool:
-        state = self.store.connection.command("HGET", self.store.key(partition_of(run_id), "run", run_id), "state")
-        return state is None or state in TERMINAL_STATES
 
 
 def _iterate_entries(entries: Iterator[RunLogEntry]) -> Generator[RunLogEntry]:
