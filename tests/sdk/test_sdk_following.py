@@ -49,7 +49,7 @@ def test_the_events_of_all_runs_have_a_place_to_go_on_from(client: Client) -> No
     rest = client.events(after=first.place, follow=False)
 
     assert [event.run for event in rest] == [run.id for run in runs[1:]]
-    with pytest.raises(Invalid, match="not a place"):
+    with pytest.raises(Invalid, match="not a position"):
         list(client.events(after="1-0,2-0"))
 
 
