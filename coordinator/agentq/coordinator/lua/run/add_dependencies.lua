@@ -23,7 +23,7 @@ end
 local missing_run = first_missing_run(parents)
 if missing_run then return 'no_dependency ' .. missing_run end
 
-local function blocked_at(run) return string.match(call('HGET', run.key, 'submitted_event_id') or '', '^(%d+)-(%d+)$') end
+local function blocked_at(run) return string.match(call('HGET', run.key, 'blocked_event_id') or '', '^(%d+)-(%d+)$') end
 
 -- Whether a run waits, or will, and was born later. Births are told apart by the places of their events.
 local function waits_and_is_newer(other)

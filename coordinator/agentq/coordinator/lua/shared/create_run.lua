@@ -42,7 +42,7 @@ local function write_run(id, lane, spec, run, reason, options)
   local timer = next_timer(run)
   if timer then set_timer(id, timer) end
   append_event('submitted', id, run.state, run)
-  if run.state == 'blocked' and not awaited_limit(run) then call('HSET', key, 'submitted_event_id', flush_events()) end
+  if run.state == 'blocked' and not awaited_limit(run) then call('HSET', key, 'blocked_event_id', flush_events()) end
 end
 
 -- Since when submits with its key have put a run off.
