@@ -228,7 +228,7 @@ def test_a_submit_that_would_make_a_ring_is_cancelled_and_says_why(make_stage: M
     assert stage.world.store.call("run/submit", stage.partition, *words) == ["ok"], "the first call of several"
     stage.queue.submit(RunSpec.checked(**COMMAND, after=[stage.run]), run_id=ring)
 
-    with pytest.raises(Invalid, match=f"cannot wait for {ring}, which was submitted after it and waits itself"):
+    with pytest.raises(Invalid, match=f"cannot depend on {ring}, which was submitted or requeued later and is blocked"):
         stage.queue.submit(spec, run_id=stage.run)
 
     assert stage.world.states([stage.run, ring]) == ["cancelled", "skipped"]

@@ -236,6 +236,24 @@ def test_no_turn_can_wait_for_one_that_stands_behind_it(world: World) -> None:
     assert world.store.call("run/add_dependencies", 0, made, 1, 0) == "ok"
 
 
+@pytest.mark.usefixtures("sessions")
+@pytest.mark.parametrize("before", [0, 1], ids=["the first", "a later"])
+def test_a_turn_that_began_again_waits_for_all_before_it_and_for_it_no_older_run_can(world: World, before: int) -> None:
+    """Its session may be waiting for that run already: then all of them would wait for ever."""
+    first = [turn(world) for _ in range(before)]
+    old = turn(world)
+    for run in (*first, old):
+        world.queue.cancel(run)
+    made = submit_open(world, {"open": True})
+    turn(world, after=[made])
+    world.queue.requeue(old)
+
+    with world.unchanged():
+        assert world.store.call("run/add_dependencies", 0, made, 1, 0, old) == f"cycle {old}"
+    newer = submit_open(world, {"open": True})
+    assert world.store.call("run/add_dependencies", 0, newer, 1, 0, old) == "ok"
+
+
 def submit_open(world: World, words: dict[str, object]) -> str:
     """A submit of which the last call has not come."""
     run, spec = new_run_id(0), RunSpec.checked(**AN_AGENT, session="chat")

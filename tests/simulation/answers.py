@@ -37,6 +37,8 @@ class Answers(Room):
         """Claims that were answered with runs, as epoch and nonce."""
         self.effects: dict[str, tuple[int, str]] = {}
         """Run → attempt and fence of whoever last changed something in the world for it."""
+        self.beginnings = 0
+        """How many submits and requeues there were."""
 
     def prepare(self, heard: Heard) -> None:
         """What a call changes before its events."""
@@ -82,6 +84,11 @@ class Answers(Room):
         """A task was refused; see `projects`."""
         raise NotImplementedError
 
+    def begin(self, life: Life) -> None:
+        """It is submitted or requeued: the last of all so far."""
+        self.beginnings += 1
+        life.begun = self.beginnings
+
     def wait_for(self, life: Life, parent: str) -> None:
         """A run is to wait for another; if that has ended, it is told at once."""
         other = self.runs[parent]
@@ -91,14 +98,28 @@ class Answers(Room):
             life.needs.add(parent)
 
     def _depend(self, heard: Heard) -> None:
-        life = self.runs.get(heard["id"])
-        if heard.reply != "ok" or life is None or life.state != "blocked" or not life.open:
+        life, parents = self.runs.get(heard["id"]), [str(parent) for (parent,) in heard.rows]
+        if life is None or life.state != "blocked" or not life.open:
+            assert heard.reply == ("not_found" if life is None else "ok"), f"{heard.reply} of {life and life.line}"
             return
-        for (parent,) in heard.rows:
+        refused = self._refused_dependency(life, parents)
+        assert heard.reply == (refused or "ok"), f"{heard.reply}, not {refused or 'ok'}: {life.line} after {parents}"
+        if refused:
+            return
+        for parent in parents:
             self.wait_for(life, parent)
         if str(heard["seal"]) == "1":
             life.open = False
             life.until = heard.now + int(heard["expires_ms"]) if int(heard["expires_ms"]) else None
+
+    def _refused_dependency(self, life: Life, parents: list[str]) -> str:
+        """The word that refuses a dependency: on a run that is not there, or that began later and waits for others."""
+        missing = [parent for parent in parents if parent not in self.runs]
+        if life.id in parents or missing:
+            return f"no_dependency {life.id if life.id in parents else missing[0]}"
+        others = [self.runs[parent] for parent in parents]
+        newer = [each.id for each in others if each.state == "blocked" and not each.in_line and each.begun > life.begun]
+        return f"cycle {newer[0]}" if newer else ""
 
     # ---- submit, cancel, requeue, wake
 

@@ -31,6 +31,8 @@ class Life:
     attempt: int = 0
     fence: str = ""
     worker: str = ""
+    begun: int = 0
+    """Its place among all submits and requeues: a blocked run waits only for those that began before it."""
     begun_at: int = 0
     """Since when its policy counts: its submit, or the last time it was requeued."""
     claimed_at: int = 0

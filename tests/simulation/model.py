@@ -137,6 +137,7 @@ class Model(Projects):
         until = None if patience is None else heard.now + patience
         life = Life(run, lane, spec, options, event.state, due_at, until, open="open" in options, begun_at=heard.now)
         life.reach = self.reach_of(heard, options)
+        self.begin(life)
         for parent in options.get("after", ()):
             self.wait_for(life, parent)
         self.take_key(heard, life)
@@ -296,6 +297,7 @@ class Model(Projects):
         assert target == ("failed" if life.on_failed == "fail" else "skipped")
 
     def requeue(self, heard: Heard, life: Life, target: str) -> None:
+        self.begin(life)
         self.speak_anew(life)
         self.begin_task(heard, life)
         self.note_anew(life)

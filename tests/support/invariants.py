@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 
 from support.plan_invariants import check_merge_lines, check_plans
 from support.snapshot import Snapshot as Snapshot
@@ -27,6 +28,7 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
         _check_fair_lanes(snapshot)
         _check_waits(snapshot)
     _check_turns(snapshot)
+    _check_cycles(snapshot)
     _check_dedupe(snapshot)
     _check_ends(snapshot)
     _check_logs(snapshot)
@@ -128,6 +130,18 @@ def _check_dependencies(snapshot: Snapshot) -> None:
                 snapshot.of("dependencies").get((run,)) or fields.get("dependencies_open") or _line_of(fields) or behind
             )
             assert waits, f"{run} is blocked and waits for nothing"
+
+
+def _check_cycles(snapshot: Snapshot) -> None:
+    """No run waits for itself: by dependencies, and as a turn for the one before it."""
+    awaited = {run: set(parents) for (run,), parents in snapshot.of("dependencies").items()}
+    for (session,) in snapshot.of("session_turns"):
+        for before, run in itertools.pairwise(_line(snapshot, session)):
+            awaited.setdefault(run, set()).add(before)
+    try:
+        TopologicalSorter(awaited).prepare()
+    except CycleError as cycle:
+        raise AssertionError(f"these wait for one another: {cycle.args[1]}") from cycle
 
 
 def _line_of(fields: dict[str, str]) -> str:

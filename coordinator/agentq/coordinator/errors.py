@@ -206,8 +206,8 @@ REFUSALS: dict[str, tuple[type[AgentqError], str]] = {
     ),
     "cycle": (
         Invalid,
-        "The {subject} cannot depend on {detail}, which was submitted later and is blocked itself: that could be a "
-        "dependency cycle.",
+        "The {subject} cannot depend on {detail}, which was submitted or requeued later and is blocked itself: "
+        "that could be a dependency cycle.",
     ),
     "evicted": (Evicted, "The {subject} is no longer registered; stop its runs and register again."),
     "draining": (Draining, "The {subject} is draining and takes no more runs."),

@@ -8,8 +8,8 @@ FLAGS
 USES   plans limits waits session_turns end_run merge_queue
 `seal` is 1 in the last call. `expires_ms` is the run's own patience, from its sealing on, or 0. A run that is
 not open any more was sealed by this call, sent before, or has ended: there is nothing left to say of it. `cycle ID` means
-that a parent was born later and waits itself, perhaps for this run: if everybody who waits is younger than whom it waits
-for, nobody waits for itself. ]]
+that a parent waits for others itself, perhaps for this run, and was submitted or requeued later than it. Whoever waits has
+done so for less long than those it waits for, as nobody waits yet for a run that begins: so no dependencies form a cycle. ]]
 
 local run = load(id)
 if not run then return 'not_found' end
@@ -23,28 +23,24 @@ end
 local missing_run = first_missing_run(parents)
 if missing_run then return 'no_dependency ' .. missing_run end
 
-local function blocked_at(run) return string.match(call('HGET', run.key, 'blocked_event_id') or '', '^(%d+)-(%d+)$') end
-
--- Whether a run waits, or will, and was born later. Births are told apart by the places of their events.
-local function waits_and_is_newer(other)
-  local waits = call('EXISTS', key_dependencies(other)) == 1 or call('HEXISTS', key_run(other), 'dependencies_open') == 1
-  if not waits and call('HGET', key_run(other), 'reason') ~= 'turn' then return false end
-  local own_ms, own_place = blocked_at(run)
-  local ms, place = blocked_at({ key = key_run(other) })
-  if not own_ms or not ms then return false end
-  if ms ~= own_ms then return tonumber(ms) > tonumber(own_ms) end
-  return tonumber(place) > tonumber(own_place)
+-- The place of the event by which a run last began to be blocked; of one that has been since before that was noted, the first.
+local function blocked_at(key)
+  local ms, number = string.match(call('HGET', key, 'blocked_event_id') or '0-0', '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(number)
 end
 
--- Whether a run is a turn behind this one, of the same session.
-local function is_later_turn(other)
-  if not run.turn_of or call('HGET', key_run(other), 'turn_of') ~= run.turn_of then return false end
-  local place = call('ZSCORE', key_session_turns(run.turn_of), other)
-  return place and tonumber(place) > tonumber(call('ZSCORE', key_session_turns(run.turn_of), id))
+-- Whether a run waits for others, and has waited for less long than this one. A turn behind others does, too.
+local function waits_and_is_newer(parent)
+  local other = load(parent)
+  if other.state ~= 'blocked' or awaited_limit(other) then return false end
+  local own_ms, own_number = blocked_at(run.key)
+  local ms, number = blocked_at(other.key)
+  if ms ~= own_ms then return ms > own_ms end
+  return number > own_number
 end
 
 for _, parent in ipairs(parents) do
-  if waits_and_is_newer(parent) or is_later_turn(parent) then return 'cycle ' .. parent end
+  if waits_and_is_newer(parent) then return 'cycle ' .. parent end
 end
 if run.plan then call('HSET', run.key, 'all_dependencies', (run.all_dependencies or '') .. ' ' .. table.concat(parents, ' ')) end
 local ended = add_dependencies(id, parents)

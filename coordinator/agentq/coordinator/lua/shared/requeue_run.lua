@@ -73,6 +73,7 @@ local function requeue_run(id, run, operation)
   add_dependencies(id, parents)
   transition(id, run, 'requeue', waits and 'blocked' or 'pending', '', 'entry', waits and '' or enqueue(id, run), 'fence', '',
     'worker', '', 'lane', run.lane, 'operation', operation, 'extended', 1, 'requeued_at_ms', stamp)
+  if waits then call('HSET', run.key, 'blocked_event_id', flush_events()) end
   if run.plan then reopen_plan(run.plan) end
   return run.state
 end
