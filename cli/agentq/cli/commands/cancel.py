@@ -16,10 +16,9 @@ from agentq.cli.parse.key_values import parse_key_values
 from agentq.cli.render import print_json, print_table
 from agentq.cli.run_references import find_runs
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.id_lookup import IdLookup
+from agentq.coordinator.id_lookup import find_plan
 from agentq.coordinator.model.lifecycle import LIVE_STATES
 from agentq.coordinator.runs.queries import RunFilter
-from agentq.sdk.redis_backend import RedisBackend
 
 if TYPE_CHECKING:
     from agentq.sdk.backend import Backend
@@ -81,8 +80,8 @@ def _select_runs(
     states, labels = parse_states(state), parse_key_values(label, "--label")
     if ended := [each for each in states if each not in LIVE_STATES]:
         raise Invalid(f"--state {ended[0]}: such a run has ended, and cannot be cancelled.")
-    if plan is not None and isinstance(backend, RedisBackend):
-        plan = IdLookup(backend.records).plan(plan).id
+    if plan is not None:
+        plan = find_plan(backend.plans, plan).id
     which = RunFilter(states=states, queue=queue, plan=plan)
     return [run.id for run in read_runs(backend, which, None, sys.maxsize, labels)]
 
