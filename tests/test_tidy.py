@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.generated_docs import ROOT
+from support.syntax_trees import parse_python
 
 from agentq.coordinator.package_version import DISTRIBUTION_NAME, installed_version
 
@@ -74,7 +75,7 @@ def text_of(path: Path) -> str:
 @cache
 def nodes_of(path: Path) -> list[ast.AST]:
     """Every node of a module's tree; the first is the module."""
-    return list(ast.walk(ast.parse(text_of(path))))
+    return list(ast.walk(parse_python(text_of(path))))
 
 
 def offenders(paths: Iterable[Path], judge: Callable[[Path], Iterable[object]]) -> list[str]:

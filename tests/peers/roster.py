@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from support.syntax_trees import parse_python
+
 ADAPTERS = Path(__file__).resolve().parent / "adapters"
 LIMIT = "raw"
 """The peer that has no features; all others are compared with it."""
@@ -44,7 +46,7 @@ class Entry:
 
 def meta_of(path: Path) -> dict[str, Any]:
     """The META of an adapter, without an import of it: its library is in another environment."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in parse_python(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "META":
             meta: dict[str, Any] = ast.literal_eval(node.value)
             return meta

@@ -15,6 +15,7 @@ from peers.report import markdown
 from peers.roster import ADAPTERS, LIMIT, OURS, chosen, meta_of
 from peers.statistic import merged
 from support.generated_docs import ROOT
+from support.syntax_trees import parse_python
 
 REPORT = ROOT / "tests/peers/report.py"
 PAGE = "# A page\n\n<!-- peers -->\nwhat stood here\n<!-- end -->\n\nThe rest.\n"
@@ -131,7 +132,7 @@ def test_an_adapter_says_what_it_is_and_can_be_started(path: Path) -> None:
     assert all(own["profile"] for own in meta["variants"].values())
     assert all(isinstance(meta.get(name, ""), str) for name in ("dist", "settings", "durable", "retention"))
     assert meta["name"] == LIMIT or meta["durable"]
-    functions = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in parse_python(path.read_text()).body if isinstance(node, ast.FunctionDef)}
     assert {"make_producer", "worker"} <= functions
 
 

@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,11 @@ from typing import Any, get_args
 
 import typer
 from fastapi.routing import APIRoute
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from support.syntax_trees import parse_python
 
 from agentq.cli.main import COMMANDS, load_command
 from agentq.cli.parse.option_groups import SHOW_ALL
@@ -73,7 +79,7 @@ def rooms() -> str:
 
 
 def _room(folder: Path) -> tuple[str, str]:
-    described = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    described = ast.get_docstring(parse_python((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     name, link = str(folder.relative_to(ROOT)).partition("agentq/")[2], os.path.relpath(folder, ROOT / "coordinator")
     return f"[`{name}`]({link})", " ".join(described.split("\n\n")[0].split())
 
@@ -344,7 +350,7 @@ def profile() -> str:
     """The fields of a profile, each with the text that stands below it."""
     body = next(
         node
-        for node in ast.parse(Path(inspect.getfile(Profile)).read_text(encoding="utf-8")).body
+        for node in parse_python(Path(inspect.getfile(Profile)).read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and node.name == "Profile"
     ).body
     told = {

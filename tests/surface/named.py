@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from support.generated_docs import ROOT
+from support.syntax_trees import parse_python
 from surface.parts import titled
 
 PRODUCT = ("coordinator", "worker", "cli", "deploy", "examples")
@@ -73,7 +74,7 @@ def strings(tree: ast.AST) -> Iterator[str]:
 def said() -> Iterator[str]:
     for path, text in texts():
         if path.suffix == ".py":
-            yield from strings(ast.parse(text)) if MODULE.search(IMPORT.sub("", text)) else ()
+            yield from strings(parse_python(text)) if MODULE.search(IMPORT.sub("", text)) else ()
         else:
             yield text.replace('"-m", "', "-m ")
 
