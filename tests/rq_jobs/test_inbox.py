@@ -17,7 +17,7 @@ from agentq.coordinator.queues.limits import Limits
 from agentq.coordinator.queues.queues import Queues
 from agentq.worker.rq.adopt import inbox as inbox_module
 from agentq.worker.rq.adopt.inbox import RqInbox
-from agentq.worker.rq.adopt.job_scheduler import RqJobScheduler
+from agentq.worker.rq.adopt.queue_bridge import RqJobScheduler
 from agentq.worker.rq.queue import RqQueue
 from agentq.worker.rq.queue_names import to_queue_name, to_rq_name
 from agentq.worker.rq.redis_client import check_address

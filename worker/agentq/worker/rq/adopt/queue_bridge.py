@@ -2,7 +2,7 @@
 
 1. Take jobs from RQ's lists into lanes (`inbox`).
 2. Register with RQ's tools, and obey their commands (`registration`).
-3. Enqueue what RQ has scheduled (`job_scheduler`).
+3. Enqueue what RQ has scheduled.
 4. Tell RQ of outcomes that it does not know, and clean its registries regularly (`job_outcomes`).
 
 Jobs are function runs, executed like all others.
@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from redis import Redis
 from redis.exceptions import RedisError
+from rq.scheduler import RQScheduler
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.config.settings import Settings
@@ -23,7 +25,6 @@ from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.worker.rq.adopt.inbox import RqInbox
 from agentq.worker.rq.adopt.job_outcomes import TIDY_INTERVAL_MS, submit_settlements, submit_tidy
-from agentq.worker.rq.adopt.job_scheduler import RqJobScheduler
 from agentq.worker.rq.adopt.registration import HEARTBEAT_S, RqRegistration
 from agentq.worker.rq.queue_names import is_rq_queue
 from agentq.worker.rq.redis_client import check_address, create_client
@@ -34,6 +35,8 @@ from agentq.worker.worker_thread import WorkerThread
 TICK_MS = 1_000
 FAST_TICK_MS = 100
 STOP_MS = 30_000
+LOCK_RENEWAL_MS = 20_000
+"""How often the locks of RQ's scheduler are requested and renewed; they last a minute."""
 JOBS_PER_SLOT = 8
 """How many jobs may wait in a lane or be held for each slot; the others stay where RQ's tools see them."""
 
@@ -141,3 +144,32 @@ class QueueBridge:
             self._hurry_until_ms = monotonic_ms() + STOP_MS
             self._woken.set()
             return
+
+
+class RqJobScheduler:
+    """RQ's scheduler of some queues: moves due jobs into RQ's list, under RQ's own lock. Call `look` every second.
+
+    So `enqueue_in`, `enqueue_at` and retries with an interval need no scheduler of their own. Where one runs already,
+    it holds the lock of its queues, and this one leaves them alone.
+    """
+
+    def __init__(self, client: Redis, queues: Sequence[str]) -> None:
+        self._scheduler = RQScheduler(list(queues), connection=client, logging_level="WARNING")
+        self._ask_at_ms = 0
+        self._born = False
+
+    def look(self) -> None:
+        """Enqueue what is due in queues whose lock is held."""
+        now_ms = monotonic_ms()
+        if now_ms >= self._ask_at_ms:
+            self._ask_at_ms = now_ms + LOCK_RENEWAL_MS
+            if self._scheduler.acquire_locks():
+                self._scheduler.register_birth()
+                self._born = True
+        if self._scheduler.acquired_locks:
+            self._scheduler.enqueue_scheduled_jobs()
+
+    def close(self) -> None:
+        self._scheduler.release_locks()
+        if self._born:
+            self._scheduler.register_death()
