@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentq.coordinator.bounds import KEEP_MS
 from agentq.coordinator.clock import wall_ms
-from agentq.worker.cleanup.home_folder import remove_old_folders
+from agentq.worker.cleanup.host_cleanup import remove_old_folders
 from agentq.worker.cleanup.takeover import RemoteWorkerNotes
 
 

@@ -11,7 +11,7 @@ from support.repositories import Depot
 from support.workspaces import Job, Workshop
 
 from agentq.coordinator.clock import wall_ms
-from agentq.worker.cleanup.home_folder import clean_home
+from agentq.worker.cleanup.host_cleanup import clean_home
 from agentq.worker.options import WorkerOptions
 from agentq.worker.process import process_tree
 from agentq.worker.workspace.worktree.creation import WorktreeRequest, make_worktree

@@ -37,8 +37,7 @@ from agentq.worker.attempt import AttemptContext, RunAttempt
 from agentq.worker.attempt_factory import create_attempt
 from agentq.worker.attempt_stop import AttemptStop
 from agentq.worker.claims import ClaimListener, ClaimLoop
-from agentq.worker.cleanup.home_folder import clean_home
-from agentq.worker.cleanup.host_cleanup import HostCleanup
+from agentq.worker.cleanup.host_cleanup import HostCleanup, clean_home
 from agentq.worker.cleanup.takeover import describe_process
 from agentq.worker.functions.child_config import ChildConfig
 from agentq.worker.functions.engine import LEAVING_REASON, SURPLUS_REASON, EngineContext, FunctionEngine
