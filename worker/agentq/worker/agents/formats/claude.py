@@ -29,7 +29,6 @@ from agentq.coordinator.model.agent_events import (
     truncate_text,
 )
 from agentq.worker.agents.accounts.service_errors import classify_service_error, classify_status
-from agentq.worker.agents.formats.cursor_tools import parse_tool_call
 from agentq.worker.agents.formats.json_lines import JsonLinesReader, build_plan_event, build_unknown_event, cut_error
 from agentq.worker.agents.formats.safe_values import (
     Record,
@@ -47,6 +46,7 @@ from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind
 
 _Kind = VerdictKind
+_CURSOR_TOOL_NAMES = {"shell": "Bash", "edit": "Edit", "write": "Write", "read": "Read"}
 _WRITE_TOOLS = (
     "Edit",
     "Write",
@@ -265,7 +265,7 @@ class ClaudeReader(JsonLinesReader):
         """Cursor reports its tools beside its messages."""
         self._goes_on()
         id_ = get_text(event, "call_id", "id")
-        tool, given, ended = parse_tool_call(get_record(event, "tool_call"))
+        tool, given, ended = _parse_cursor_call(get_record(event, "tool_call"))
         if get_text(event, "subtype") != "completed":
             yield from self._tool(id_, tool, given)
             return
@@ -381,3 +381,13 @@ def _to_epoch_ms(number: float) -> int | None:
     if number <= 0:
         return None
     return int(number if number > 1e11 else number * 1_000)
+
+
+def _parse_cursor_call(call: Record) -> tuple[str, Record, Record]:
+    """The tool's name as Claude has it, its input, and how it ended. Cursor has the call in `{"editToolCall": {…}}`."""
+    for name, details in call.items():
+        if isinstance(details, dict) and name.endswith("ToolCall"):
+            short = name.removesuffix("ToolCall")
+            return _CURSOR_TOOL_NAMES.get(short, short), get_record(details, "args"), get_record(details, "result")
+    function = get_record(call, "function")
+    return get_text(function, "name"), {"arguments": get_text(function, "arguments")}, {}
