@@ -128,7 +128,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             channels=ResultChannels(folder / "channels"),
             send_report=said.append,
             log_upload=LogUpload(world.queue, SpillFile(folder / "spill"), lambda: 0, lambda _: None),
-            agent_socket=AgentSocket(WorkerChildren(world.queue), folder / "doors"),
+            agent_socket=AgentSocket(WorkerChildren(world.queue), folder / "sockets"),
             queue=world.queue,
             workspaces=WorkerWorkspaces(folder / "home", "w1"),
             profiles=lambda: profiles,

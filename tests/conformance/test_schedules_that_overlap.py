@@ -1,4 +1,4 @@
-"""What becomes of a tick whose schedule has runs that have not ended; and the door that its runs pass."""
+"""What becomes of a tick whose schedule has runs that have not ended; and the limits that its runs must meet."""
 
 from __future__ import annotations
 

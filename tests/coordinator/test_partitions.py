@@ -269,7 +269,7 @@ def test_waiting_works_over_partitions(world: World) -> None:
     assert [run.id for run in world.outcomes.wait_all(runs, timeout_ms=10_000)] == runs
 
 
-# The guard at the door
+# Checks on submit
 
 
 def opened(connection: Connection, namespace: str, partitions: int = 1, *, bootstrap: bool = True) -> NamespaceStore:

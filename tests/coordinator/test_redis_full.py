@@ -84,7 +84,7 @@ def test_a_full_server_finishes_what_it_has(world: World) -> None:
         lambda world: world.submit(delay_ms=1000, plan="p", dedupe_key="k"),
         lambda world: list(world.queue.submit_many([SPEC] * 2500)),
     ],
-    ids=["plain", "with a door", "many"],
+    ids=["plain", "with a dedupe key", "many"],
 )
 def test_a_full_server_refuses_new_work_and_nothing_has_changed(
     world: World, submit: Callable[[World], object]

@@ -1,4 +1,4 @@
-"""What comes in at the door and what is read back: specs, their limits, their wire form, outcomes."""
+"""What a submit accepts and what is read back: specs, their limits, their wire form, outcomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refusal(**fields: Any) -> str:
     return str(refused.value)
 
 
-# Limits at the door: each has its sentence
+# Limits on submit: each has its message
 
 NAMED = "use up to 128 letters, digits and _ . @ + -, beginning with a letter or digit."
 DEMANDED = (
@@ -281,7 +281,7 @@ def test_the_wire_has_its_version_first_and_no_defaults() -> None:
 
 
 def test_fields_of_a_newer_version_are_passed_over_by_a_reader(world: World) -> None:
-    """At the door they are refused: see above."""
+    """A submit refuses them."""
     run = world.submit(retry=RetryPolicy(failures=1), caps=ResourceLimits(nice=1))
     claim = world.worker("w1").claim(1)[0]
     world.queue.fail(claim, Outcome(class_=OutcomeClass.EXIT, exit_code=7))

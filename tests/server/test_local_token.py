@@ -39,7 +39,7 @@ def asking(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def own_home(asking: Serving, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home of the user whose server it is."""
-    for name in ("AGENTQ_TOKEN", "AGENTQ_TOKEN_FILE", "AGENTQ_DOOR"):
+    for name in ("AGENTQ_TOKEN", "AGENTQ_TOKEN_FILE", "AGENTQ_AGENT_SOCKET"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AGENTQ_HOME", str(asking.folder))
     return asking.folder

@@ -1,4 +1,4 @@
-"""A door of a worker, an agent's run that was let in, and those who knock."""
+"""A worker's agent socket, an admitted run, and its clients."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from agentq.worker.run_api.agent_socket import AgentSocket
 Answer = dict[str, Any]
 
 
-class Lodge:
-    """A door, and an agent's run that was let in."""
+class AdmittedRun:
+    """An agent socket, and an agent's run that it admitted."""
 
     def __init__(self, world: World, folder: Path, **fields: Any) -> None:
         self.world = world
-        self.door = AgentSocket(WorkerChildren(world.queue), folder / "doors")
+        self.socket = AgentSocket(WorkerChildren(world.queue), folder / "sockets")
         agent = {"kind": "agent", "agent": "claude", "prompt": "x", "argv": (), "turn": {"permissions": "full"}}
         agent["may_submit"] = ("agent", "command")
         fields = {**agent, **fields}
@@ -34,13 +34,13 @@ class Lodge:
         self.told: list[dict[str, object]] = []
         self.entry: dict[str, str] = {}
 
-    async def open(self) -> Lodge:
+    async def open(self) -> AdmittedRun:
         spec = parse_spec(self.claim.spec, self.claim.lane)
-        self.entry = await self.door.admit(self.claim, spec, self.told.append)
+        self.entry = await self.socket.admit(self.claim, spec, self.told.append)
         return self
 
     async def say(self, *lines: bytes) -> Answer:
-        reader, writer = await asyncio.open_unix_connection(self.entry["AGENTQ_DOOR"], limit=1 << 24)
+        reader, writer = await asyncio.open_unix_connection(self.entry["AGENTQ_AGENT_SOCKET"], limit=1 << 24)
         try:
             writer.writelines(lines)
             return json.loads(await reader.readline() or b"{}")  # type: ignore[no-any-return]
@@ -55,21 +55,21 @@ class Lodge:
         return await self.ask(verb="submit", spec={"kind": "command", "argv": ["true"], **fields})
 
 
-Test = Callable[[Lodge], Coroutine[Any, Any, None]]
+Test = Callable[[AdmittedRun], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def lodge(world: World, folder: Path) -> Callable[..., None]:
-    """Runs a test against a door."""
+def admitted(world: World, folder: Path) -> Callable[..., None]:
+    """Runs a test against an agent socket."""
 
     def run(test: Test, **fields: Any) -> None:
         async def whole() -> None:
-            made = await Lodge(world, folder, **fields).open()
+            made = await AdmittedRun(world, folder, **fields).open()
             try:
                 await asyncio.wait_for(test(made), 60)
             finally:
-                await made.door.close()
-            assert list((folder / "doors").iterdir()) == []
+                await made.socket.close()
+            assert list((folder / "sockets").iterdir()) == []
 
         asyncio.run(whole())
 

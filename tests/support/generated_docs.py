@@ -262,7 +262,7 @@ def _default(value: object) -> str:
     return f"`{','.join(value) if isinstance(value, tuple) else value}`" if value else ""
 
 
-def door() -> str:
+def limits() -> str:
     names = [name for name in vars(bounds) if name.isupper()]
     return table(("limit", "value"), ((f"`{name}`", f"{getattr(bounds, name):,}") for name in names))
 
@@ -407,7 +407,7 @@ PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, notices, diagram, budgets, keys, scripts, words),
-        *(rooms, settings, worker_settings, server_settings, door, commands, standin),
+        *(rooms, settings, worker_settings, server_settings, limits, commands, standin),
         *(routes, scopes, statuses, metrics, worker_messages, worker_closings),
         *(verdicts, doings, facts, agents, profile),
         *(plan_table, task_table, working_table, worktree_table, retry_table),

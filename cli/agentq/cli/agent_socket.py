@@ -1,7 +1,7 @@
 """The backend within an agent's run: the few verbs that its worker does for it, over a socket of the run.
 
-An agent does not know the server. In the place of that, `AGENTQ_DOOR` names a socket, and `AGENTQ_TOKEN` says whose run
-it is. Whoever gives an address all the same, by AGENTQ_URL or --url, goes there.
+An agent does not get the address of the server. `AGENTQ_AGENT_SOCKET` names a socket of its worker, and `AGENTQ_TOKEN`
+identifies its run. An address in AGENTQ_URL or --url takes precedence.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AgentSocketBackend:
             or environment.get("AGENTQ_URL")
             or environment.get(URL_FILE_VARIABLE)
         )
-        path, token, run = (environment.get(f"AGENTQ_{name}") for name in ("DOOR", "TOKEN", "RUN_ID"))
+        path, token, run = (environment.get(f"AGENTQ_{name}") for name in ("AGENT_SOCKET", "TOKEN", "RUN_ID"))
         return cls(path, token, run) if path and token and run and not given else None
 
     # ---- what an agent may do
@@ -169,10 +169,10 @@ class AgentSocketBackend:
                 answer = b"".join(iter(lambda: knocking.recv(READ_BYTES), b""))
         except OSError as error:
             raise Unreachable(
-                f"The worker of this run does not answer at its door: {error.strerror or error}."
+                f"The worker of this run does not answer at its socket: {error.strerror or error}."
             ) from error
         if not answer:
-            raise Unreachable("The worker of this run has closed its door; the attempt is over.")
+            raise Unreachable("The worker of this run has closed its socket; the attempt is over.")
         told: dict[str, Any] = json.loads(answer)
         if told.pop("ok"):
             return told

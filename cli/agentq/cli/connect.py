@@ -128,7 +128,7 @@ def _find_backend(context: typer.Context, start: bool) -> Backend:
 
 
 def _find_agent_socket(context: typer.Context) -> AgentSocketBackend | None:
-    if "AGENTQ_DOOR" not in os.environ:
+    if "AGENTQ_AGENT_SOCKET" not in os.environ:
         return None
     from agentq.cli.agent_socket import AgentSocketBackend
 

@@ -137,7 +137,7 @@ class WorkerProcess:
             channels=ResultChannels(home / "channels"),
             send_report=self.tracing.trace_reports(self.reports.send),
             log_upload=self.log_upload,
-            agent_socket=AgentSocket(self.backend.children(self.queue), home / "doors"),
+            agent_socket=AgentSocket(self.backend.children(self.queue), home / "sockets"),
             queue=self.queue,
             workspaces=WorkerWorkspaces(home, self.id, self.options.idle_worktrees),
             profiles=lambda: self.labels.agents.profiles,

@@ -31,7 +31,7 @@ worktree = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Look after 
 @worktree.callback(epilog="Example: agentq worktree ls")
 def _worktree(ctx: typer.Context) -> None:
     """Look after the worktrees of runs on this machine."""
-    if "AGENTQ_DOOR" in os.environ:
+    if "AGENTQ_AGENT_SOCKET" in os.environ:
         from agentq.cli.connect import refuse_in_agent_run
 
         refuse_in_agent_run(ctx)

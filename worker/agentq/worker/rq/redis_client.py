@@ -100,9 +100,9 @@ def build_client_url(client: Redis) -> str:
 
 @cache
 def _open_store(url: str, namespace: str, partitions: int, _process: int) -> NamespaceStore:
-    from agentq.coordinator.storage.connection import Connection as Door
+    from agentq.coordinator.storage.connection import Connection as StoreConnection
 
-    return NamespaceStore(Door(url, client_name="agentq-rq"), Keyspace(namespace, partitions))
+    return NamespaceStore(StoreConnection(url, client_name="agentq-rq"), Keyspace(namespace, partitions))
 
 
 def open_store_beside(client: Redis, settings: Settings) -> NamespaceStore:

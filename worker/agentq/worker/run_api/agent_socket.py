@@ -49,10 +49,9 @@ from agentq.worker.run_api.agent_requests import (
     WaitRunRequest,
     parse_request,
 )
-from agentq.worker.run_api.result_channel import ProgressFields as Told
-from agentq.worker.run_api.result_channel import parse_progress
+from agentq.worker.run_api.result_channel import ProgressFields, parse_progress
 
-SOCKET_VARIABLE, TOKEN_VARIABLE = "AGENTQ_DOOR", "AGENTQ_TOKEN"
+SOCKET_VARIABLE, TOKEN_VARIABLE = "AGENTQ_AGENT_SOCKET", "AGENTQ_TOKEN"
 TOKEN_BYTES = 32
 GREETING_BYTES = 1 << 10
 REQUEST_BYTES = PROMPT_BYTES + STDIN_BYTES
@@ -77,7 +76,7 @@ class AdmittedAttempt:
 
     handler: RequestHandler
     digest: bytes
-    on_progress: Callable[[Told], None]
+    on_progress: Callable[[ProgressFields], None]
     requests: set[asyncio.Task[Any]] = field(default_factory=set)
 
 
@@ -95,7 +94,7 @@ class AgentSocket:
         self._unauthenticated = 0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="agentq-socket")
 
-    async def admit(self, claim: Claim, spec: RunSpec, on_progress: Callable[[Told], None]) -> dict[str, str]:
+    async def admit(self, claim: Claim, spec: RunSpec, on_progress: Callable[[ProgressFields], None]) -> dict[str, str]:
         """Admit an attempt; returns the variables for its process. `on_progress` is called with its progress."""
         async with self._open_lock:
             if self._server is None:
@@ -134,7 +133,7 @@ class AgentSocket:
         path = self._folder / f"{os.getpid()}-{new_nonce()}"
         if len(os.fsencode(path)) > PATH_BYTES_MAX:
             self._temporary_folder = tempfile.mkdtemp(prefix="agentq-")
-            path = Path(self._temporary_folder, "door")
+            path = Path(self._temporary_folder, "socket")
         self._server = await asyncio.start_unix_server(self._serve, path, limit=READ_BYTES, backlog=UNAUTHENTICATED_MAX)
         path.chmod(0o600)
         self._path = path
