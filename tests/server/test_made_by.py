@@ -46,7 +46,7 @@ def test_each_way_in_notes_the_token(guarded: Serving) -> None:
         planned = client.get(f"/plans/{plan}").json()
         schedule = client.put("/schedules/made", json=HOUR).json()
         ticked = client.post("/schedules/made/run").json()["id"]
-        foreign = client.post("/runs", json={"type": "start_session", "session_name": "other", "prompt": "hi"})
+        other = client.post("/runs", json={"type": "start_session", "session_name": "other", "prompt": "hi"})
         told = client.get(f"/runs/{one}").json()["made_by"]
         assert client.get("/runs", params={"made_by": "0" * 12}).json()["runs"] == []
         listed = {each["id"] for each in client.get("/runs", params={"made_by": by}).json()["runs"]}
@@ -54,8 +54,8 @@ def test_each_way_in_notes_the_token(guarded: Serving) -> None:
     runs = [one, *many, keyed, turn, task, ticked]
     assert {run: made_by(guarded, run) for run in runs} == dict.fromkeys(runs, by)
     assert session["made_by"] == fork["made_by"] == planned["made_by"] == schedule["made_by"] == told == by
-    if foreign.status_code == 200:
-        runs.append(foreign.json()["run_id"])
+    if other.status_code == 200:
+        runs.append(other.json()["run_id"])
         assert made_by(guarded, runs[-1]) == by
     assert listed >= {run for run in runs if run.startswith("run_")}
 
@@ -95,7 +95,7 @@ def test_children_and_ticks_bear_the_token_of_what_made_them(guarded: Serving) -
     lane = guarded.records.get(run).spec.lane
     claimed = peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
 
-    child = peer.ask("bear", run=run, fence=claimed[3], child=new_run_id(), spec=spec, most=1)["reply"]
+    child = peer.ask("submit_child", run=run, fence=claimed[3], child=new_run_id(), spec=spec, most=1)["reply"]
     tick = Schedules(guarded.store).run("ticking").id
 
     assert [made_by(guarded, each) for each in (run, child, tick)] == [id_in(token)] * 3

@@ -29,7 +29,7 @@ from agentq.remote_worker.messages import (
 from agentq.remote_worker.remote_store import RemoteLease, RemoteStore
 from agentq.remote_worker.websocket_client import CoordinatorAddress, CoordinatorConnection
 
-INIT = InitMessage(version="0", worker="w1", line="work")
+INIT = InitMessage(version="0", worker="w1", purpose="work")
 TIMES = {"heartbeat_ms": 5000, "lease_ms": 30000, "reap_grace_ms": 2500, "forget_ms": 15000, "tick_ms": 5000}
 
 
@@ -136,9 +136,9 @@ def test_a_network_that_swallows_everything_is_found_out_by_pings(monkeypatch: p
         list(socket)
 
     with answering(talk) as url, BlackHole(int(url.rpartition(":")[2].partition("/")[0])) as hole:
-        pulse = INIT.model_copy(update={"line": "pulse"})
+        heartbeat = INIT.model_copy(update={"purpose": "heartbeat"})
         line = CoordinatorConnection(
-            CoordinatorAddress(f"{hole.url.replace('http', 'ws')}/worker"), pulse, lambda _: None
+            CoordinatorAddress(f"{hole.url.replace('http', 'ws')}/worker"), heartbeat, lambda _: None
         )
         line.open(20)
         asked = line.begin(1, ScriptCallMessage(id=1, script="lanes", partition=0, words=[]).to_wire())

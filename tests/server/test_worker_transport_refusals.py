@@ -48,7 +48,7 @@ def test_whoever_has_no_token_for_work_is_not_let_in(guarded: Serving, token: st
         ('{"type":"call","id":1,"script":"lanes","partition":0,"words":[]}', 4400),
         ({"protocol": 99}, 4426),
         ({"worker": "../etc"}, 4400),
-        ({"line": "other"}, 4400),
+        ({"purpose": "other"}, 4400),
         ({"token": "x"}, 4400),
     ],
 )
@@ -117,7 +117,7 @@ def test_what_another_worker_holds_is_not_touched_not_even_with_its_fence(guarde
         "worker/finish_and_claim", peer.worker, peer.epoch, 0, "nonce", 0, "0", "", run, fence, "ok", outcome, ""
     )
     assert told["reply"][2:] == [1, 0, "fenced"]
-    for kind, more in (("look", {"child": run}), ("end", {"child": run, "reason": "mine"})):
+    for kind, more in (("run_state", {"child": run}), ("cancel_child", {"child": run, "reason": "mine"})):
         assert peer.ask(kind, run=run, fence=fence, **more)["kind"] == "Fenced", kind
     assert everything(guarded) == before
 
@@ -129,19 +129,19 @@ def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving)
     of = {"run": run, "fence": fence}
     spec = {"kind": "command", "argv": ["true"], "queue": guarded.records.get(run).spec.queue}
 
-    assert peer.ask("look", child=run, **of)["reply"]["id"] == run
+    assert peer.ask("run_state", child=run, **of)["reply"]["id"] == run
     for kind, more in (
-        ("look", {"child": stranger}),
-        ("end", {"child": stranger, "reason": ""}),
-        ("read", {"child": stranger, "after": "0-0", "characters": 10}),
-        ("await", {"child": stranger, "within_ms": 10}),
-        ("bear", {"spec": {**spec, "queue": "elsewhere"}, "most": 1}),
-        ("bear", {"spec": {**spec, "parent": stranger}, "most": 1}),
-        ("bear", {"spec": {**spec, "plan": "x"}, "most": 1}),
-        ("bear", {"spec": {**spec, "after": [stranger]}, "most": 1}),
-        ("bear", {"spec": {**spec, "inputs": {"its": stranger}}, "most": 1}),
+        ("run_state", {"child": stranger}),
+        ("cancel_child", {"child": stranger, "reason": ""}),
+        ("child_log", {"child": stranger, "after": "0-0", "characters": 10}),
+        ("await_child", {"child": stranger, "within_ms": 10}),
+        ("submit_child", {"spec": {**spec, "queue": "elsewhere"}, "most": 1}),
+        ("submit_child", {"spec": {**spec, "parent": stranger}, "most": 1}),
+        ("submit_child", {"spec": {**spec, "plan": "x"}, "most": 1}),
+        ("submit_child", {"spec": {**spec, "after": [stranger]}, "most": 1}),
+        ("submit_child", {"spec": {**spec, "inputs": {"its": stranger}}, "most": 1}),
     ):
-        more |= {"child": new_run_id()} if kind == "bear" else {}
+        more |= {"child": new_run_id()} if kind == "submit_child" else {}
         assert peer.ask(kind, **of, **more)["kind"] == "NotAllowed", kind
     assert guarded.records.get(stranger).state == "pending"
 
@@ -159,7 +159,7 @@ def test_a_worker_does_not_submit_through_a_run_that_may_not(guarded: Serving, s
     run, fence = own_run(guarded, peer)
     spec |= {"queue": guarded.records.get(run).spec.queue}
 
-    refused = peer.ask("bear", run=run, fence=fence, child=new_run_id(), spec=spec, most=1)
+    refused = peer.ask("submit_child", run=run, fence=fence, child=new_run_id(), spec=spec, most=1)
 
     assert refused["kind"] == "NotAllowed"
     assert "may_submit" in refused["message"]
@@ -173,7 +173,7 @@ def test_a_child_that_is_asked_for_twice_is_one_child(guarded: Serving) -> None:
     spec = {"kind": "command", "argv": ["true"], "queue": guarded.records.get(run).spec.queue}
     child = new_run_id()
 
-    told = [peer.ask("bear", run=run, fence=fence, child=child, spec=spec, most=1)["reply"] for _ in range(2)]
+    told = [peer.ask("submit_child", run=run, fence=fence, child=child, spec=spec, most=1)["reply"] for _ in range(2)]
 
     assert told[0] == told[1] != child, "a worker does not choose the ids of runs"
     assert guarded.records.children(run) == (1, [told[0]])
@@ -322,7 +322,7 @@ def test_those_who_wait_for_children_keep_nobody_from_being_answered(guarded: Se
     peer = Peer(guarded)
     run, fence = own_run(guarded, peer)
     for _ in range(100):
-        asked = {"type": "await", "id": next(peer.numbers), "run": run, "fence": fence, "child": run}
+        asked = {"type": "await_child", "id": next(peer.numbers), "run": run, "fence": fence, "child": run}
         peer.socket.send(json.dumps({**asked, "within_ms": 30_000}))
 
     assert peer.call("worker/heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", run, fence)["reply"][:2] == [

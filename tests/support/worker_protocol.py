@@ -33,7 +33,7 @@ class Peer:
             headers = {}
         url = f"{serving.url.replace('http', 'ws')}/worker"
         self.socket: ClientConnection = opened.enter_context(connect(url, additional_headers=headers, max_size=None))
-        said = {"type": "init", "protocol": 1, "version": "0", "worker": self.worker, "line": "work"}
+        said = {"type": "init", "protocol": 1, "version": "0", "worker": self.worker, "purpose": "work"}
         init = init if isinstance(init, str) else {**said, **(init or {})}
         self.socket.send(init if isinstance(init, str) else json.dumps(init))
         self.welcome = json.loads(self.socket.recv(10))

@@ -41,7 +41,7 @@ class IdleWorker:
         self.waiting = threading.Event()
         self.hands = WorkerSlots(1)
         self.lease = WorkerLease(store, WorkerIdentity(id=name, queues=("default",)), settings)
-        self.pulse = Heartbeat(
+        self.heartbeat = Heartbeat(
             self.lease,
             self.hands,
             HeartbeatListener(self._obey, self.hands.drop, _do_nothing, _do_nothing, self._failed),
@@ -54,7 +54,7 @@ class IdleWorker:
 
     def start(self) -> None:
         self.lease.register()
-        for thread in (self.pulse, self.claims, self.ticker):
+        for thread in (self.heartbeat, self.claims, self.ticker):
             thread.start()
 
     def _claimed(self, claim: Claim) -> None:
@@ -64,11 +64,11 @@ class IdleWorker:
 
     def _ordered(self) -> None:
         _print_word(self.name)
-        self.pulse.beat_now()
+        self.heartbeat.beat_now()
 
     def _obey(self, order: WorkerOrder) -> None:
         self.ticker.wake()
-        self.pulse.applied(order)
+        self.heartbeat.applied(order)
 
     def _failed(self, error: AgentqError) -> None:
         """Seats that do not all work would be measured as what they are not."""

@@ -44,8 +44,8 @@ CLOSE_REASONS = {
 }
 """Why the coordinator closes a connection. After any other code the worker reconnects with growing delays."""
 
-ConnectionPurpose = Literal["pulse", "work"]
-"""The lease has a connection of its own ("pulse"), which large messages cannot delay."""
+ConnectionPurpose = Literal["heartbeat", "work"]
+"""The lease has a connection of its own ("heartbeat"), which large messages cannot delay."""
 ScriptArguments = Annotated[list[str | int], Field(fail_fast=True)]
 RequestNumber = Annotated[int, Field(ge=0, lt=1 << 53)]
 PartitionNumber = Annotated[int, Field(ge=0, lt=PARTITIONS)]
@@ -71,7 +71,7 @@ class InitMessage(_WireMessage):
     protocol: int = PROTOCOL_VERSION
     version: Annotated[str, Field(max_length=64)]
     worker: Name
-    line: ConnectionPurpose
+    purpose: ConnectionPurpose
 
 
 class WelcomeMessage(_CoordinatorMessage):
@@ -140,7 +140,7 @@ class _FencedMessage(_WireMessage):
 class SubmitChildMessage(_FencedMessage):
     """Submit a child."""
 
-    type: Literal["bear"] = "bear"
+    type: Literal["submit_child"] = "submit_child"
     child: RunId
     """Chosen by the worker. The child's id is derived from it, so that a repeated request submits one child."""
     spec: dict[str, Any]
@@ -150,14 +150,14 @@ class SubmitChildMessage(_FencedMessage):
 class RunStateMessage(_FencedMessage):
     """Read the record of a child, or of the run itself."""
 
-    type: Literal["look"] = "look"
+    type: Literal["run_state"] = "run_state"
     child: RunId
 
 
 class ChildLogMessage(_FencedMessage):
     """Read about this many characters of a child's log, after a position."""
 
-    type: Literal["read"] = "read"
+    type: Literal["child_log"] = "child_log"
     child: RunId
     after: Annotated[str, Field(pattern=ENTRY_ID_PATTERN)]
     characters: Annotated[int, Field(gt=0, le=1 << 20)]
@@ -166,7 +166,7 @@ class ChildLogMessage(_FencedMessage):
 class CancelChildMessage(_FencedMessage):
     """Cancel a child."""
 
-    type: Literal["end"] = "end"
+    type: Literal["cancel_child"] = "cancel_child"
     child: RunId
     reason: Annotated[str, Field(max_length=ERROR_CHARACTERS)]
 
@@ -174,7 +174,7 @@ class CancelChildMessage(_FencedMessage):
 class AwaitChildMessage(_FencedMessage):
     """Answer when a child has ended, with true, or when the time is over."""
 
-    type: Literal["await"] = "await"
+    type: Literal["await_child"] = "await_child"
     child: RunId
     within_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
 
@@ -182,20 +182,20 @@ class AwaitChildMessage(_FencedMessage):
 class SignalsMessage(_FencedMessage):
     """Read the signals that the run has not received yet."""
 
-    type: Literal["mail"] = "mail"
+    type: Literal["signals"] = "signals"
 
 
 class InputRunsMessage(_FencedMessage):
     """Read those of these runs that are inputs or dependencies of the run."""
 
-    type: Literal["given"] = "given"
+    type: Literal["input_runs"] = "input_runs"
     runs: Annotated[list[RunId], Field(max_length=INPUTS, fail_fast=True)]
 
 
 class FinishedTasksMessage(_FencedMessage):
     """Read the newest completed runs of its plan, if its context includes them."""
 
-    type: Literal["finished"] = "finished"
+    type: Literal["finished_tasks"] = "finished_tasks"
     most: Annotated[int, Field(gt=0, le=INPUTS)]
 
 

@@ -49,10 +49,10 @@ class RemoteStore(NamespaceStore):
         """The coordinator's settings, once connected."""
         identity = {"version": installed_version(), "worker": worker}
         self._work_connection = CoordinatorConnection(
-            address, InitMessage.model_validate({**identity, "line": "work"}), self._accept_welcome
+            address, InitMessage.model_validate({**identity, "purpose": "work"}), self._accept_welcome
         )
         # Its pings are answered at once, so it detects a dead coordinator first.
-        heartbeat_init = InitMessage.model_validate({**identity, "line": "pulse"})
+        heartbeat_init = InitMessage.model_validate({**identity, "purpose": "heartbeat"})
         self._heartbeat_connection = CoordinatorConnection(
             address, heartbeat_init, self._accept_welcome, broken=self._work_connection.abort
         )

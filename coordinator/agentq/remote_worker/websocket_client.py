@@ -95,7 +95,7 @@ class CoordinatorConnection:
         self._init = init
         self._welcomed = welcomed
         self._on_broken = broken
-        self._pong_timeout_s = PONG_TIMEOUT_S if init.line == "pulse" else BUSY_PONG_TIMEOUT_S
+        self._pong_timeout_s = PONG_TIMEOUT_S if init.purpose == "heartbeat" else BUSY_PONG_TIMEOUT_S
         self._numbers = count(1)
         self._pending: dict[int, Future[Any]] = {}
         self._urgent: deque[str] = deque()
@@ -113,7 +113,7 @@ class CoordinatorConnection:
         self._send_wakeup = asyncio.Event()
         self._stop_requested = asyncio.Event()
         self._socket: ClientConnection | None = None
-        self._thread = threading.Thread(target=self._run, name=f"agentq-line-{init.line}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"agentq-connection-{init.purpose}", daemon=True)
 
     # ---- from any thread
 

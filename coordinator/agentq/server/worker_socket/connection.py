@@ -94,7 +94,7 @@ class WorkerConnection:
         permissions: WorkerPermissions,
         recheck: Callable[[], Awaitable[object]],
     ) -> None:
-        self.key = (init.worker, init.line, permissions.bound)
+        self.key = (init.worker, init.purpose, permissions.bound)
         self._socket = socket
         self._service = service
         self._worker = init.worker
