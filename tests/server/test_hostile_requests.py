@@ -218,12 +218,12 @@ def test_a_client_that_is_slow_with_its_body_is_cut_off_and_others_are_served(
 
 
 @pytest.mark.parametrize("notes", [{"dialect": "zzz"}, {"parameters": 1}, {"hook": "nonsense"}, {"hook": "../"}])
-def test_notes_that_look_foreign_and_are_not_stop_no_runner(
+def test_notes_that_look_like_the_dialects_and_are_not_stop_no_runner(
     serving: Serving, parties: Parties, notes: JsonValue
 ) -> None:
     """A submitter may write down what it likes; runners of others are given the run all the same."""
     runner, client = parties.hand(), parties.client()
-    body = {"kind": "agent", "agent": "claude", "prompt": "x", "notes": {"foreign": notes}}
+    body = {"kind": "agent", "agent": "claude", "prompt": "x", "notes": {"dialect": notes}}
     run = client.http.post("/runs", json=body).json()["id"]
 
     assert client.http.get(f"/runs/{run}").status_code == 200

@@ -5,7 +5,7 @@
     completed  completed                          failed     failed, skipped
     stopped    cancelled
 
-Values of a request that a spec has no field for are stored in the spec's notes under `foreign`.
+Values of a request that a spec has no field for are stored in the spec's notes under `dialect`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agentq.dialects.agent_orchestrator import dialect_table
 from agentq.dialects.agent_orchestrator.dialect_table import WHOLE_LIST_MAX
 from agentq.dialects.agent_orchestrator.runners.registration import AUTONOMOUS, TYPE_LABEL
 
-NOTES_KEY = "foreign"
+NOTES_KEY = "dialect"
 START_SESSION, RESUME_SESSION = "start_session", "resume_session"
 NO_RUNNER_ERROR = "No matching runner available within timeout"
 DISCONNECTED_ERROR = "Runner disconnected during execution"

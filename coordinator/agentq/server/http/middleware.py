@@ -280,7 +280,7 @@ class _Exchange:
 
 
 def _build_refusal(status: int, detail: str, request_id: str) -> Response:
-    kind = {413: "too-large", 421: "unknown-host", 403: "foreign-origin"}[status]
+    kind = {413: "too-large", 421: "unknown-host", 403: "origin-not-allowed"}[status]
     return problems.problem_response(status, detail, request_id=request_id, kind=kind, headers=CLOSE_HEADER)
 
 

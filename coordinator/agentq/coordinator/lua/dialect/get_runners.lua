@@ -1,8 +1,8 @@
---[[ dialect/get_runners: return the fields of foreign runners, and the runs that they hold as workers.
+--[[ dialect/get_runners: return the fields of dialect runners, and the runs that they hold as workers.
 KEYS   base
 ARGV   now_ms
 ROWS   runner
-REPLY  [[now_ms, state or '', epoch or '', lease until or 0, revision of the shelf, number of fields, field, value, ..., run, fence, state, stop_at_ms or '', claimed_at_ms, session or '', ...], ...]
+REPLY  [[now_ms, state or '', epoch or '', lease until or 0, revision of the blueprints, number of fields, field, value, ..., run, fence, state, stop_at_ms or '', claimed_at_ms, session or '', ...], ...]
 VERBS
 FLAGS  no-writes ]]
 
