@@ -151,13 +151,13 @@ def test_open_runners_lets_runners_in_and_nobody_else(valkey: Server, folder: Pa
                 client.get("/runners"),
                 client.post("/sessions", json={"name": "talk", "agent": "claude"}),
             ]
-            refused = client.post("/runner/heartbeat", json={"runner_id": theirs})
+            heartbeat = client.post("/runner/heartbeat", json={"runner_id": theirs})
         with pytest.raises(InvalidStatus), connect_socket(f"ws://127.0.0.1:{serving.port}/worker"):
             pass
     finally:
         serving.stop()
 
-    assert (runner.status_code, alive.status_code, refused.status_code) == (200, 200, 403)
+    assert (runner.status_code, alive.status_code, heartbeat.status_code) == (200, 200, 403)
     assert [each.status_code for each in refused] == [401] * 5
     assert all("start the server with --no-token" in each.json()["detail"] for each in refused)
     assert "may be a runner" in serving.said()
