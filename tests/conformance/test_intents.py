@@ -16,7 +16,7 @@ from agentq.coordinator.runs.merge_progress import MergeProgress, RepairReason
 
 COMMITTED = MergeProgress(
     step="committed", host="alpha", worktree="/w/1", branch="agentq/run_1", base="ba5e", commit="c0ffee", rounds=1,
-    outcome=Outcome(exit_code=0, result={"tests": []}), mend=RepairReason(what="check", target="7a49e7"),
+    outcome=Outcome(exit_code=0, result={"tests": []}), repair=RepairReason(what="check", target="7a49e7"),
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_a_run_that_failed_and_begins_again_knows_where_its_marker_is_to_be_look
 
     found = stage.queue.intent(stage.claim)
 
-    assert found == COMMITTED.model_copy(update={"step": "requeued", "rounds": 0, "outcome": None, "mend": None})
+    assert found == COMMITTED.model_copy(update={"step": "requeued", "rounds": 0, "outcome": None, "repair": None})
 
 
 def test_a_completed_run_that_begins_again_leaves_what_it_delivered_behind(make_stage: MakeStage) -> None:

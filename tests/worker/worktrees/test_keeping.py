@@ -31,8 +31,8 @@ def aged(job: Job, hours: int) -> None:
 def killed(job: Job) -> None:
     """As if the worker that has it had been killed."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
-        keeper = process_tree.get_process_name(dead.pid)
-    job.prepared.worktree.update_record(keeper=keeper)
+        holder = process_tree.get_process_name(dead.pid)
+    job.prepared.worktree.update_record(holder=holder)
 
 
 def kinds(shop: Workshop) -> dict[str, str]:
@@ -139,7 +139,7 @@ def test_a_worktree_that_holds_nothing_of_its_own_leaves_nothing_behind(depot: D
     repository = job.prepared.worktree.repository
     merges = make_worktree(repository, shop.home, WorktreeRequest("merges-work", repository.resolved("main"), None))
     (merges.path / "merged").write_text("which others hold\n")
-    merges.update_record(keeper="")
+    merges.update_record(holder="")
 
     assert {each.record.run: each.why for each in list_worktrees(shop.home)} == {
         "failed": "it failed",

@@ -115,7 +115,7 @@ def test_a_worktree_that_another_worker_still_has_is_put_aside_with_its_work(dep
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         superseded = Job(shop, "run_1", job.workspace, job.prepared)
         superseded.prepared = replace(
-            job.prepared, worktree=job.prepared.worktree.update_record(keeper=process_tree.get_process_name(other.pid))
+            job.prepared, worktree=job.prepared.worktree.update_record(holder=process_tree.get_process_name(other.pid))
         )
         again = shop.begin(depot.path, same=True, earlier=True)
         assert other.stdin is not None

@@ -29,7 +29,7 @@ MergeStep = Literal["prepared", "executed", "committed", "merging", "merged", "r
 
 
 class RepairReason(BaseModel):
-    """Why the work went back, for whoever is to mend it."""
+    """Why the work went back to be repaired."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -62,10 +62,10 @@ class MergeProgress(BaseModel):
     target: str | None = None
     target_before: str | None = None
     """Where the target stood when it was to be moved."""
-    mend: RepairReason | None = None
-    """What is to be mended, once the work has gone back for that."""
+    repair: RepairReason | None = None
+    """Why the work went back, if it did."""
     rounds: int = 0
-    """How often the work has gone back to be mended."""
+    """How often the work has gone back to be repaired."""
     outcome: Outcome | None = None
     """How the process ended, to be told once its work is in."""
 

@@ -107,7 +107,7 @@ class ChildProcess:
         launch = {
             "socket": theirs.fileno(),
             "board": memory,
-            "keeper": os.getpid(),
+            "parent_pid": os.getpid(),
             "async_calls": self.config.async_calls,
             "rss_bytes": self.config.rss_bytes,
             "caps": caps,

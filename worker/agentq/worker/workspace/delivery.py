@@ -158,7 +158,7 @@ class WorkDelivery:
 
     async def _prepare_and_execute(self, execute: ExecuteProcess) -> Outcome:
         before = self._progress
-        repair = before.mend if before is not None and before.step == "prepared" else None
+        repair = before.repair if before is not None and before.step == "prepared" else None
         self._attempt.progress("prepares its worktree")
         self._repair = await self._call_blocking(
             self._run_workspace.prepare, before, repair, continues_earlier=self._attempt.continues_earlier
@@ -167,7 +167,7 @@ class WorkDelivery:
             self._attempt.note(sentence)
         outcome = before.outcome if before is not None and repair is not None else None
         commit = before.commit if before is not None and repair is not None else None
-        await self._record_progress("prepared", commit=commit, mend=self._repair, outcome=outcome)
+        await self._record_progress("prepared", commit=commit, repair=self._repair, outcome=outcome)
         if self._repair is not None and self._repair.what == "conflict" and not self._repair.files:
             # The target has changed meanwhile and the conflict is gone: there is nothing to resolve.
             self._attempt.note(f"its work does not conflict with {self.workspace.target} any more")
@@ -279,7 +279,7 @@ class WorkDelivery:
         self._continues_later = policy == "resolver" or (policy == "agent" and self._spec.kind == "agent")
         commit = self._progress.commit if self._progress else None
         await self._record_progress(
-            "prepared", commit=commit, mend=repair if self._continues_later else None, outcome=outcome
+            "prepared", commit=commit, repair=repair if self._continues_later else None, outcome=outcome
         )
         return self._build_failure(class_, f"{sentence}; its work is on the branch {self._run_workspace.branch}")
 

@@ -172,7 +172,7 @@ class WorkerWorkspaces:
         worktree = self._reread(prepared.worktree)
         if push and worktree.repository.is_copy:
             push_worktree(worktree)
-        worktree.update_record(keeper="", why=why)
+        worktree.update_record(holder="", why=why)
 
     @staticmethod
     def _reread(worktree: Worktree) -> Worktree:

@@ -242,7 +242,7 @@ def _read_url(end: int) -> str:
 def run_child(launch: dict[str, Any]) -> None:
     """Run the child that the worker described."""
     hide_environment()
-    _die_with_parent(launch["keeper"])
+    _die_with_parent(launch["parent_pid"])
     faulthandler.enable()
     settings.worker_url = _read_url(launch["url"])
     for end in (launch["socket"], launch["board"]):

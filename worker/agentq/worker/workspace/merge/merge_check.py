@@ -49,7 +49,7 @@ class MergeCheck:
         """Lock the worktree and check out the commit."""
         worktree = self._open_worktree(commit)
         held.enter_context(lock_repository(worktree.git, worktree.record.git_dir, "agentq-merges.lock"))
-        worktree = worktree.update_record(state="open", keeper=process_tree.get_process_name(os.getpid()))
+        worktree = worktree.update_record(state="open", holder=process_tree.get_process_name(os.getpid()))
         drop_locks(worktree)
         worktree.git("checkout", "-q", "-f", "--detach", commit, wait_for_locks=True)
         worktree.git("clean", "-q", "-ffd" if self._workspace.check_ignored == "keep" else "-ffdx")

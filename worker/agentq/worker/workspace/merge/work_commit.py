@@ -165,7 +165,9 @@ class _WorkCommitter:
         self._forget_half_done()
         if commit := next(filter(None, commits), None):
             self.git("checkout", "-q", "-f", "--detach", commit, wait_for_locks=True)
-            self.git("clean", "-q", "-ffd", *(word for path in self.worktree.record.furnished for word in ("-e", path)))
+            self.git(
+                "clean", "-q", "-ffd", *(word for path in self.worktree.record.placed_files for word in ("-e", path))
+            )
         self.notes.append(f"{what} was left half done and is undone; what it had come to is kept in its shelter")
 
     def _forget_half_done(self) -> None:
@@ -206,18 +208,18 @@ class _WorkCommitter:
     def _preserve_now(self) -> None:
         """Preserve everything as it is."""
         head = self._commit_at("HEAD")
-        now = commit_snapshot(self.git, self.run, without=self.worktree.record.furnished)
+        now = commit_snapshot(self.git, self.run, without=self.worktree.record.placed_files)
         preserve_commits(self.git, self.run, *(each for each in (head, now) if each))
 
     # ---- the commits
 
     def _commit_uncommitted(self, head: str) -> str:
         """The tip, with uncommitted changes as one more commit."""
-        nested = add_all_files(self.git, without=self.worktree.record.furnished)
+        nested = add_all_files(self.git, without=self.worktree.record.placed_files)
         staged = self._staged(head)
         known = self._submodules()
         nested += [each.path for each in staged.entries if each.is_new_repository and each.path not in known]
-        unwanted = [*nested, *self.worktree.record.furnished]
+        unwanted = [*nested, *self.worktree.record.placed_files]
         if unwanted:
             self._unstage(unwanted)
             staged = self._staged(head)
@@ -347,7 +349,7 @@ class _WorkCommitter:
     def _move_to(self, tip: str) -> None:
         """Move the branch to the tip, and HEAD to the branch; the files are those of the tip already."""
         self._forget_half_done()
-        self.worktree.update_record(settled=tip, holds=self._held)
+        self.worktree.update_record(settled=tip, nested_repositories=self._held)
         branch = self.worktree.branch
         if branch is None:
             self.git("update-ref", "--no-deref", "-m", "agentq: committed", "HEAD", tip, wait_for_locks=True)

@@ -65,7 +65,10 @@ def make_worktree(repository: GitRepository, home: Path, request: WorktreeReques
     path = folder / request.name
     earlier = _seize_worktree(repository, path)
     if earlier is not None and (held := preserve_worktree(earlier)):
-        _move_aside(earlier.update_record(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        _move_aside(
+            earlier.update_record(nested_repositories=tuple(held)),
+            f"a repository within it, {held[0]}, is nowhere else",
+        )
         earlier = None
     if earlier is not None and can_reuse(earlier, request):
         return _bring_to_commit(earlier, request)
@@ -100,15 +103,15 @@ def _seize_worktree(repository: GitRepository, path: Path, **changes: object) ->
             there = find_worktree(repository, path)
             if there is None:
                 return None
-            if not there.record.is_held or there.record.keeper == _get_process_name():
-                return there.update_record(state="open", keeper=_get_process_name(), **changes)
+            if not there.record.is_held or there.record.holder == _get_process_name():
+                return there.update_record(state="open", holder=_get_process_name(), **changes)
             if there.record.state == "open":
                 superseded = Worktree(replace(repository, git=git), there.record)
                 preserve_worktree(superseded)
                 _move_aside(superseded, "its worker had it still, when another attempt of the run began")
                 return None
         if monotonic_ms() >= deadline_ms:
-            raise GitFailed(f"{path} is being taken away by process {there.record.keeper} all the time.")
+            raise GitFailed(f"{path} is being taken away by process {there.record.holder} all the time.")
         repository.git.cancellation.pause(POLL_S)
 
 
@@ -117,7 +120,7 @@ def _move_aside(worktree: Worktree, why: str) -> None:
     git = worktree.git
     git("update-ref", "--no-deref", "HEAD", git("rev-parse", "HEAD").strip(), wait_for_locks=True)
     move_worktree(
-        worktree, _find_free_path(worktree.path), state="kept", branch=None, keeper="", ended_at_ms=wall_ms(), why=why
+        worktree, _find_free_path(worktree.path), state="kept", branch=None, holder="", ended_at_ms=wall_ms(), why=why
     )
 
 
@@ -153,7 +156,7 @@ def _find_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree 
             note = WorktreeRecord.read(file)
             if note is None or note.state != "idle" or not note.path.is_dir() or not is_registered(note):
                 continue
-            return move_worktree(Worktree(repository, note), path, state="open", keeper=_get_process_name())
+            return move_worktree(Worktree(repository, note), path, state="open", holder=_get_process_name())
     return None
 
 
@@ -167,7 +170,7 @@ def _bring_to_commit(worktree: Worktree, request: WorktreeRequest) -> Worktree:
     _check_out(worktree.repository, git, request)
     git("clean", "-q", "-ffdx")
     return worktree.update_record(
-        **_build_record_fields(request), set_up="", furnished=(), holds=(), ended_at_ms=None, why=""
+        **_build_record_fields(request), set_up="", placed_files=(), nested_repositories=(), ended_at_ms=None, why=""
     )
 
 
@@ -252,7 +255,7 @@ def _build_record_fields(request: WorktreeRequest) -> dict[str, object]:
         "base": request.commit,
         "repository": hide_credentials(request.repository_name),
         "worker": request.worker,
-        "keeper": _get_process_name(),
+        "holder": _get_process_name(),
         "state": "open",
         "made_at_ms": wall_ms(),
     }

@@ -26,7 +26,9 @@ def add_local_files(worktree: Worktree, copies: Sequence[str], links: Sequence[s
     if top is None:
         raise Invalid(f"{worktree.record.repository} has no checkout to copy or link {(*copies, *links)[0]} from.")
     _refuse_tracked(worktree, [*copies, *links])
-    worktree = worktree.update_record(furnished=tuple(dict.fromkeys((*worktree.record.furnished, *copies, *links))))
+    worktree = worktree.update_record(
+        placed_files=tuple(dict.fromkeys((*worktree.record.placed_files, *copies, *links)))
+    )
     for path in copies:
         _copy_path(_resolve_source(top, path), _resolve_target(worktree.path, path))
     for path in links:

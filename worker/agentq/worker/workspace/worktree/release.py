@@ -28,10 +28,13 @@ def release_worktree(
 
 
 def _release_locked(worktree: Worktree, target: str | None, clean_at: str | None, idle_max: int) -> ReleaseResult:
-    if clean_at is not None and not worktree.record.holds:
+    if clean_at is not None and not worktree.record.nested_repositories:
         preserve_commits(worktree.repository.git, worktree.record.run, clean_at, target=target)
     elif held := preserve_worktree(worktree, target):
-        keep_worktree(worktree.update_record(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        keep_worktree(
+            worktree.update_record(nested_repositories=tuple(held)),
+            f"a repository within it, {held[0]}, is nowhere else",
+        )
         return "kept"
     # Killed from here on, the next housekeeping ends it.
     worktree = worktree.update_record(state="going")

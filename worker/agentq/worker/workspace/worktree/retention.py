@@ -69,7 +69,7 @@ class FoundWorktree:
             return "work is checked in it before it is merged"
         if self.record.state == "going":
             return "whoever was taking it away is gone; the next housekeeping of a worker does"
-        if self.record.keeper:
+        if self.record.holder:
             return "its worker is gone; the next attempt of the run goes on in it, or begins anew"
         return f"{self.record.why or 'it is handed on'}; if there is another attempt, it goes on in it"
 
@@ -95,7 +95,7 @@ def select_removals(found: list[FoundWorktree], keeping: RetentionPolicy) -> Ite
     """The worktrees to remove, in order, with reasons."""
     now_ms = wall_ms()
     total = sum(each.bytes or 0 for each in found)
-    removable = [each for each in found if each.kind in _REMOVAL_ORDER and not each.record.holds]
+    removable = [each for each in found if each.kind in _REMOVAL_ORDER and not each.record.nested_repositories]
     for each in sorted(removable, key=lambda each: (_REMOVAL_ORDER.index(each.kind), each.since_ms)):
         if each.record.state == "going":
             yield each, "whoever was taking it away is gone"
@@ -130,13 +130,15 @@ def remove_found(found: FoundWorktree, home: Path) -> str:
         if fresh is None or fresh.is_held or fresh.state != note.state or fresh.run != note.run:
             return f"{note.path} stays, as somebody works in it again"
         mine = Worktree(repository, fresh).update_record(
-            state="going", keeper=process_tree.get_process_name(os.getpid())
+            state="going", holder=process_tree.get_process_name(os.getpid())
         )
     if not is_registered(note):
         return _remove_unknown(note)
     held = preserve_worktree(mine)
     if held:
-        keep_worktree(mine.update_record(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        keep_worktree(
+            mine.update_record(nested_repositories=tuple(held)), f"a repository within it, {held[0]}, is nowhere else"
+        )
         return f"{note.path} stays, as the repository {held[0]} within it is nowhere else"
     remove_worktree(mine)
     kept = note.run and repository.commit(f"refs/agentq/{note.run}")

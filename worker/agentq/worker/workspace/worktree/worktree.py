@@ -60,7 +60,7 @@ class Worktree:
     def is_ours(self) -> bool:
         """Whether this process still holds it: another attempt of the run may have moved it aside."""
         now = WorktreeRecord.read(self.record.file)
-        return now is not None and (now.git_dir, now.keeper) == (self.record.git_dir, self.record.keeper)
+        return now is not None and (now.git_dir, now.holder) == (self.record.git_dir, self.record.holder)
 
     def update_record(self, **changes: object) -> Worktree:
         """The worktree with its record changed and written."""
@@ -191,7 +191,7 @@ def preserve_worktree(worktree: Worktree, target: str | None = None) -> list[str
     drop_locks(worktree)
     unhide_changes(git, list_marked(git))
     tips = list(_list_worktree_commits(worktree))
-    if (made := commit_snapshot(git, worktree.record.run, without=worktree.record.furnished)) is not None:
+    if (made := commit_snapshot(git, worktree.record.run, without=worktree.record.placed_files)) is not None:
         tips.append(made)
     _preserve_own(worktree, git, tips, target)
     held = preserve_submodules(git, worktree.repository.modules, worktree.record.run)
@@ -230,7 +230,7 @@ def set_idle(worktree: Worktree, target: str | None = None) -> None:
     drop_branch(worktree, target)
     with worktree.repository.locked():
         name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
-        gone = {"run": "", "branch": None, "base": "", "settled": "", "furnished": (), "set_up": ""}
+        gone = {"run": "", "branch": None, "base": "", "settled": "", "placed_files": (), "set_up": ""}
         move_worktree(worktree, folder / name, state="idle", ended_at_ms=wall_ms(), **gone)
 
 

@@ -38,7 +38,7 @@ class WorktreeRecord(BaseModel):
     """The commit that it was made from."""
     settled: str = ""
     """The commit with everything in it when its work was committed."""
-    keeper: str = ""
+    holder: str = ""
     """The process that holds it."""
     worker: str = ""
     made_at_ms: int = 0
@@ -47,10 +47,10 @@ class WorktreeRecord(BaseModel):
     """Why it is kept."""
     set_up: str = ""
     """The digest of the setup that has succeeded in it."""
-    holds: tuple[str, ...] = ()
-    """Repositories made within it that exist nowhere else: it must not be removed."""
-    furnished: tuple[str, ...] = ()
-    """Local files in it that are not part of the work."""
+    nested_repositories: tuple[str, ...] = ()
+    """Repositories made in it that exist nowhere else. While there are any, it must not be removed."""
+    placed_files: tuple[str, ...] = ()
+    """Local files copied or linked into it, which are not part of the work."""
 
     @property
     def file(self) -> Path:
@@ -59,7 +59,7 @@ class WorktreeRecord(BaseModel):
     @property
     def is_held(self) -> bool:
         """Whether a live process holds it."""
-        return self.state in ("open", "going") and bool(self.keeper) and not process_tree.is_process_gone(self.keeper)
+        return self.state in ("open", "going") and bool(self.holder) and not process_tree.is_process_gone(self.holder)
 
     def updated(self, **changes: object) -> Self:
         """The changed record, written."""

@@ -180,7 +180,7 @@ def test_a_conflict_can_be_mended_where_the_worktree_is_gone(yard: Yard) -> None
     )
     until(lambda: classes(yard.crew.records.get(run)) == ["conflict"], "the conflict")
     (worktree,) = yard.home.glob(f"worktrees/*/{run}")
-    until(lambda: '"keeper":"' not in worktree.with_suffix(".json").read_text(), "it to be left")
+    until(lambda: '"holder":"' not in worktree.with_suffix(".json").read_text(), "it to be left")
     shutil.rmtree(worktree)
     yard.depot.git("worktree", "prune")
 
