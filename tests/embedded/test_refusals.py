@@ -23,7 +23,7 @@ def test_a_program_that_dies_at_once_is_reported_with_its_last_words(base: Path,
         return str(caught.value)
 
     dying = script(base, "echo hm; echo no room; exit 1")
-    assert says(dying).endswith(f"did not start: no room; mend that and try again, its log is {server.log}.")
+    assert says(dying).endswith(f"did not start: no room; fix that and try again, its log is {server.log}.")
     assert "it said nothing" in says(script(base, "exit 1"))
     assert "not found" in says("/no/such/program")
     assert ">>> 'foo \"bar\"': Bad directive" in says(script(base, f'exec {valkey_binary()} "$@" --foo bar'))
@@ -36,7 +36,7 @@ def test_a_program_that_dies_at_once_is_reported_with_its_last_words(base: Path,
 
 def test_a_folder_that_cannot_be_used_is_refused_and_left_as_it_is(base: Path) -> None:
     (base / "file").touch()
-    with pytest.raises(errors.Unreachable, match="Not a directory; mend that, or set AGENTQ_HOME"):
+    with pytest.raises(errors.Unreachable, match="Not a directory; fix that, or set AGENTQ_HOME"):
         EmbeddedServer(base / "file" / "server").start()
     with pytest.raises(errors.Unreachable, match="File exists"):
         EmbeddedServer(base / "file").start()

@@ -95,14 +95,14 @@ class World:
         return self.settings.lease_ms + self.settings.tick_ms
 
     def tidy(self) -> int:
-        """Rounds of the janitor until a full walk finds nothing to mend; returns how much was mended."""
-        mended = 0
+        """Rounds of the janitor until a full walk finds nothing to repair; returns how much was repaired."""
+        repaired = 0
         while True:
             rounds = [self.janitor.run_once(partition) for partition in self.store.partitions()]
-            found = sum(each.done["mended"] + each.done["given_back"] for each in rounds)
-            mended += found
+            found = sum(each.done["repaired"] + each.done["given_back"] for each in rounds)
+            repaired += found
             if not found:
-                return mended
+                return repaired
 
     # ---- short ways to say things
 

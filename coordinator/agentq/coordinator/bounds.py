@@ -33,7 +33,7 @@ REFERENCE_CHARACTERS = 1024
 WORKSPACE_PATHS = 1000
 WORKSPACE_PORTS = 32
 REPAIR_ROUNDS_MAX = 20
-"""How often a conflict, or a check that fails, may go back to be mended."""
+"""How often a conflict, or a check that fails, may go back to be repaired."""
 PLAN_TASKS = 100_000
 PLAN_SOURCE_BYTES = 8 << 20
 """What a plan was made from, compressed."""

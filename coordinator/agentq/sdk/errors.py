@@ -1,7 +1,7 @@
 """What can go wrong with a Python function as a run, and what a function may raise to say what becomes of it.
 
 AgentqError
-├── Invalid                    mend the input (agentq.coordinator.errors)
+├── Invalid                    fix the input (agentq.coordinator.errors)
 │   └── ImportFailed             the function cannot be imported here
 ├── WaitTimedOut
 │   └── StillGoing               the wait is over and the run goes on; also a TimeoutError

@@ -31,24 +31,24 @@ class Janitor:
 
     def run_once(self, partition: int) -> DutyRound:
         """One look at the lanes, and at one stretch of the runs of each queue in each live state."""
-        done = dict.fromkeys(("given_back", "consumers", "trimmed", "closed", "mended"), 0)
+        done = dict.fromkeys(("given_back", "consumers", "trimmed", "closed", "repaired"), 0)
         for lane in self._some_lanes(partition):
             reply = self.store.call("repair/lane", partition, lane, self.idle_ms)
             for name, number in zip(("given_back", "consumers", "trimmed", "closed"), reply, strict=True):
                 done[name] += number
         for limit in self._some_limits(partition):
-            done["mended"] += int(self.store.call("repair/limit", partition, limit))
+            done["repaired"] += int(self.store.call("repair/limit", partition, limit))
         for plan in self._some_plans(partition):
-            done["mended"] += int(self.store.call("repair/plan", partition, plan))
-        done["mended"] += int(self.store.call("repair/state_indexes", partition, *State))
+            done["repaired"] += int(self.store.call("repair/plan", partition, plan))
+        done["repaired"] += int(self.store.call("repair/state_indexes", partition, *State))
         for queue in self._some_queues(partition):
-            done["mended"] += self.reconcile(partition, queue, *State)
+            done["repaired"] += self.reconcile(partition, queue, *State)
         return DutyRound(done, ROUND_INTERVAL_MS)
 
     def reconcile(self, partition: int, queue: str, *states: State) -> int:
-        """Compare the next stretch of indexes with the runs; returns how many were mended."""
-        _, mended, _ = self.store.call("repair/queue", partition, queue, self.store.dice(), *states)
-        return int(mended)
+        """Compare the next stretch of indexes with the runs; returns how many were repaired."""
+        _, repaired, _ = self.store.call("repair/queue", partition, queue, self.store.dice(), *states)
+        return int(repaired)
 
     def _some_queues(self, partition: int) -> list[str]:
         """All queues, or a random part where there are very many."""

@@ -96,12 +96,12 @@ class WorkspaceSpec(BaseModel):
     check_ignored: Literal["clean", "keep"] = "clean"
     """Whether files that the repository ignores, such as what a check has built, are there for the next check."""
     on_check: Literal["agent", "retry", "fail"] = "agent"
-    """Who mends a check that fails: the agent in its conversation, or another attempt; or nobody."""
+    """Who repairs work whose check fails: the agent in its conversation, another attempt, or none."""
     on_conflict: Literal["agent", "resolver", "retry", "fail"] = "agent"
     resolver: Name | None = None
     """The agent that resolves conflicts, if not the run's own."""
     rounds: Annotated[int, Field(ge=0, le=most.REPAIR_ROUNDS_MAX)] = 2
-    """How often a conflict, or a check that fails, goes back to be mended."""
+    """How often a conflict, or a check that fails, goes back to be repaired."""
 
     tree: Literal["auto", "clean", "same"] = "auto"
     """What another attempt starts from; `auto`: `same` for an agent that goes on in its conversation, else `clean`."""
@@ -130,7 +130,7 @@ class WorkspaceSpec(BaseModel):
         return self
 
     def tries(self, policy: RetryPolicy) -> RetryPolicy:
-        """The policy of a run that works here: what goes back to be mended is counted by itself, and does not wait."""
+        """The policy of a run that works here: repairs are counted separately and do not wait."""
         said = {OutcomeClass.CONFLICT: self.on_conflict, OutcomeClass.CHECK: self.on_check}
         rounds = {
             class_: OutcomeClassPolicy(retries=0 if word == "fail" else self.rounds, delay_ms=0)

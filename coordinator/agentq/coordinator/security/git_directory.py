@@ -163,7 +163,7 @@ def read_settings(file: Path) -> list[tuple[str, str | None]]:
     words = ("config", "-z", "--no-includes", "--file", "-", "--list")
     listed = None if content is None else query_git(*words, git_dir=Path(os.devnull), given=content)
     if listed is None:
-        raise Refused(f"The configuration {file} of the repository cannot be read; mend it.")
+        raise Refused(f"The configuration {file} of the repository cannot be read; fix it.")
     entries = (entry.partition("\n") for entry in os.fsdecode(listed).split("\0") if entry)
     return [(key, value if mark else None) for key, mark, value in entries]
 

@@ -101,7 +101,7 @@ class EmbeddedServer:
         except OSError as error:
             kind = errors.NotAllowed if isinstance(error, PermissionError) else errors.Unreachable
             what = f"No server can run in {self.folder}: {error.strerror}"
-            raise kind(f"{what}; mend that, or set AGENTQ_HOME to another folder.") from error
+            raise kind(f"{what}; fix that, or set AGENTQ_HOME to another folder.") from error
 
     def stop(self, *, patience_ms: int = STOP_TIMEOUT_MS) -> bool:
         """End the server and wait until it is gone; False if none ran."""
@@ -279,7 +279,7 @@ class EmbeddedServer:
 
     def _died(self, mark: int) -> errors.AgentqError:
         words = self.last_words(mark)
-        return errors.Unreachable(f"The server did not start: {words}; mend that and try again, its log is {self.log}.")
+        return errors.Unreachable(f"The server did not start: {words}; fix that and try again, its log is {self.log}.")
 
     def _silent(self, *, loading: bool = False) -> errors.AgentqError:
         if loading:

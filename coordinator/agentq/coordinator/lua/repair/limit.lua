@@ -1,7 +1,7 @@
 --[[ repair/limit: compare some holders and waiters of a limit with the runs, and repair differences.
 KEYS   base
 ARGV   now_ms limit
-REPLY  number of entries mended
+REPLY  number of entries repaired
 VERBS  unblock
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue

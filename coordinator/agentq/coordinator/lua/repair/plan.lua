@@ -1,7 +1,7 @@
 --[[ repair/plan: compare some indexes of a plan with its runs, and repair differences.
 KEYS   base
 ARGV   now_ms plan
-REPLY  number of entries mended
+REPLY  number of entries repaired
 VERBS
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue

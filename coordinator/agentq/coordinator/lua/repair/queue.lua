@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms queue random
 ROWS   state
-REPLY  [runs looked at, mended, 1 if the end of the last index was reached]
+REPLY  [runs looked at, repaired, 1 if the end of the last index was reached]
 VERBS  submit lose release unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue

@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms
 ROWS   state
-REPLY  number mended
+REPLY  number repaired
 VERBS
 FLAGS  allow-oom
 `reconcile` goes through the indexes of one queue; this finds what no queue leads to: an entry without a run, and a run

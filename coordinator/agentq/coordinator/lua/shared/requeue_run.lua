@@ -19,7 +19,7 @@ end
 local function previous_work(run, work, outcome)
   local noted = {}
   for name, value in pairs(cjson.decode(work)) do
-    -- How its process ended, and what was to be mended, is of the life before.
+    -- How the process ended and what was to be repaired belongs to the earlier life.
     if type(value) == 'string' then noted[name] = value end
   end
   noted.step = 'requeued'

@@ -41,7 +41,7 @@ def remove_path(path: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a folder, even with unwritable parts, however deep it is."""
 
-    def mend(function: object, name: str, _: object) -> None:
+    def make_writable(function: object, name: str, _: object) -> None:
         folder = Path(name).parent
         folder.chmod(0o700)
         if function is os.unlink:
@@ -51,6 +51,6 @@ def remove_tree(path: Path) -> None:
             shutil.rmtree(name)
 
     with suppress(RecursionError):
-        shutil.rmtree(path, onerror=mend)
+        shutil.rmtree(path, onerror=make_writable)
         return
     subprocess.run(["rm", "-rf", "--", path], check=True, stdin=subprocess.DEVNULL, capture_output=True)
