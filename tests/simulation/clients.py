@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,11 @@ PLANS_MOST = 3
 SESSIONS = ("s1", "s1", "s1", "s2", "s3")
 LIVE_MOST = 12
 KNOWN_MOST = 30
+OPENED: tuple[dict[str, Any], ...] = (
+    {"kind": "command", "argv": ("true",)},
+    {"kind": "agent", "agent": "claude", "prompt": "x", "session": "s1"},
+    {"kind": "command", "argv": ("false",), "dedupe_key": "a", "if_live": "follow"},
+)
 FIELDS: tuple[tuple[float, str, Callable[[Simulator], Any]], ...] = (
     (0.2, "delay_ms", lambda sim: sim.chance.choice((0, 50, 3_000, 20_000))),
     (0.1, "expires_ms", lambda sim: sim.chance.choice((0, 500, 5_000, 40_000))),
@@ -62,6 +68,8 @@ class Clients:
         self.sim = sim
         self.unanswered: list[Callable[[], object]] = []
         self.unsealed: list[tuple[str, list[str]]] = []
+        self.undecided = random.Random(f"{sim.seed} open").random() < 0.3
+        """Whether submits in several calls are of turns and followers too, and name whoever is there by then."""
 
     def say(self, what: Callable[[], object]) -> None:
         """Say something; what was not answered is said again some time, or never."""
@@ -94,8 +102,10 @@ class Clients:
         if self.is_crowded:
             return
         parents = self._some_runs(3)
-        run, spec = self.sim.run_id(), RunSpec(kind="command", argv=("true",), keep_ms=60_000)
-        options = json.dumps({"open": True, "keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))})
+        run, fields = self.sim.run_id(), {"keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))}
+        what = self.sim.chance.choice(OPENED) if self.undecided else OPENED[0]
+        spec = RunSpec(**what | fields)
+        options = json.dumps(spec.to_submit_options() | {"open": True})
         self.unsealed.append((run, parents))
         self.say(lambda: self.sim.store.call("run/submit", 0, run, spec.lane, spec.to_wire(), options))
 
@@ -106,6 +116,8 @@ class Clients:
         run, parents = self.unsealed.pop()
         if self.sim.chance.random() < 0.2:
             return
+        if self.undecided:
+            parents = [*self._some_runs(2), *self._parents(2)]
         last = self.sim.chance.random() < 0.5
         now, later = (parents, []) if last else (parents[:1], parents[1:])
         self.say(lambda: self.sim.store.call("run/add_dependencies", 0, run, int(last), 30_000 * len(parents), *now))
