@@ -40,24 +40,6 @@ class Answer(NamedTuple):
 BACKENDS = ("redis", "http")
 HTTP_SHARE = 4
 """The default lane runs one in so many of the cases of the HTTP backend, by a hash of their names."""
-HTTP_MODULES = {
-    "test_agents",
-    "test_agents_reading",
-    "test_dead",
-    "test_doings",
-    "test_hostile_settings",
-    "test_operating",
-    "test_plan_again",
-    "test_plan_commands",
-    "test_references",
-    "test_scheduling",
-    "test_session_commands",
-    "test_submitting",
-    "test_waiting",
-    "test_worktree_commands",
-    "test_wrong_input",
-}
-"""The modules whose cases run over HTTP as well."""
 TOKEN = "a-token-of-this-machine"
 
 Cli = Callable[..., Answer]
@@ -76,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if case is None or case.params.get("backend") != "http":
             return True
         chosen = is_full(config) or zlib.crc32(item.nodeid.encode()) % HTTP_SHARE == 0
-        return chosen and item.path.stem in HTTP_MODULES and item.get_closest_marker("redis_only") is None
+        return chosen and item.get_closest_marker("redis_only") is None
 
     left_out = [item for item in items if not runs(item)]
     if left_out:

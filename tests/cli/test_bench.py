@@ -26,6 +26,7 @@ def benched(connection: Connection) -> list[str]:
     return [str(key) for key in connection.command("KEYS", "agentq:{bench-*")]
 
 
+@pytest.mark.redis_only("a bench measures Redis itself")
 @pytest.mark.full("takes 37 s")
 def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key(
     cli: Cli, connection: Connection

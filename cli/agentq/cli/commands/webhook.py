@@ -12,7 +12,7 @@ from agentq.cli.parse.option_errors import parse_duration_option
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.run_references import find_runs
 from agentq.coordinator.bounds import DELIVERIES_KEPT, SECRET_OVERLAP_MS
-from agentq.coordinator.errors import Invalid, WaitTimedOut
+from agentq.coordinator.errors import NotAllowed, WaitTimedOut
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.model.durations import format_iso
 from agentq.coordinator.public_json.webhooks import webhook_json
@@ -56,7 +56,7 @@ def add(
     settings = read_settings(ctx)
     # A coordinator goes by its own settings.
     if url.startswith("http://") and not (settings.server.webhook_http or is_coordinator_url(settings.settings.url)):
-        raise Invalid(HTTPS_ONLY_MESSAGE)
+        raise NotAllowed(HTTPS_ONLY_MESSAGE)
     backend = connect_backend(ctx, start=True)
     runs = None if run is None else find_runs(backend, run)
     parts = {"event": event, "queue": queue, "plan": plan, "session": session, "run": runs, "state": state}
