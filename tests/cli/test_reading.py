@@ -289,13 +289,13 @@ def test_a_worker_that_is_not_heard_is_shown_as_silent_and_until_when_it_is_wait
 
     listed = cli("worker", "ls")
     assert listed.lines[0].split("\t")[1] == "silent"
-    assert re.search(r"w1 has not been heard for 2\d(\.\d)? s and is declared lost in \d+(\.\d)? s\.", listed.err)
-    assert "has not been heard" in cli("worker", "show", "w1").out
-    assert cli("why", held.id).lines[1].strip().startswith("Its worker w1 has not been heard for 2")
+    assert re.search(r"w1 has sent no heartbeat for 2\d(\.\d)? s and is declared lost in \d+(\.\d)? s\.", listed.err)
+    assert "has sent no heartbeat" in cli("worker", "show", "w1").out
+    assert cli("why", held.id).lines[1].strip().startswith("Its worker w1 has sent no heartbeat for 2")
     if backend != "redis":
         return
     diagnosis = cli("doctor").out
-    assert re.search(r"warn workers +1 of 1 cannot be heard: w1 has not been heard for 2", diagnosis)
+    assert re.search(r"warn workers +1 of 1 cannot be heard: w1 has sent no heartbeat for 2", diagnosis)
     assert re.search(r"warn orphans +1 held run has a worker that cannot be heard: w1", diagnosis)
 
 

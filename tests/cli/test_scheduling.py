@@ -62,7 +62,7 @@ def test_a_run_tells_which_schedule_made_it(cli: Cli) -> None:
 
     assert said(cli("show", run, "--json"))["schedule"] == "poll"
     assert "poll" in cli("show", run).out
-    assert "The schedule poll made it, for " in cli("why", run).out
+    assert "The schedule poll submitted it, for " in cli("why", run).out
     history = said(cli("schedule", "show", "poll", "--json"))["history"]
     assert [(each["what"], each["run"]) for each in history] == [("asked", run)]
     assert f"asked  {run}" in cli("schedule", "show", "poll").out

@@ -88,7 +88,7 @@ def test_why_says_what_it_waits_for_since_when_and_who_can_bring_it(cli: Cli, re
     assert "It waits for an approval, or the signal deploy, since 20" in told
     assert f"`agentq approve {run}` gives the approval" in told
     assert f"`agentq signal {run} deploy` sends the signal" in told
-    assert "whatever happens" in told
+    assert "in any case" in told
 
 
 def test_why_tells_which_children_still_live(cli: Cli, real: World) -> None:
@@ -100,7 +100,7 @@ def test_why_tells_which_children_still_live(cli: Cli, real: World) -> None:
     told = cli("why", claim.id).out
 
     assert "all of its children to end" in told
-    assert f"1 child of it still lives: {children[1]} (pending)." in told
+    assert f"1 of its children has not ended: {children[1]} (pending)." in told
 
 
 def test_a_list_says_what_waiting_runs_wait_for(cli: Cli, real: World) -> None:

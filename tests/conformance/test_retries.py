@@ -113,7 +113,7 @@ def test_no_try_begins_later_than_max_elapsed(make_stage: MakeStage) -> None:
 
     assert [fails(stage), fails(stage), fails(stage)] == [5_000, 5_000, None]
     _, sentences = RunExplanation(stage.world.store, stage.world.settings).of(stage.run)
-    assert any("another try would have begun more than 10 s after its submit" in each for each in sentences)
+    assert any("another attempt would have begun more than 10 s after its submit" in each for each in sentences)
 
     stage.world.pass_ms(60_000)
     stage.queue.requeue(stage.run)

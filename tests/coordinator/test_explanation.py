@@ -66,9 +66,9 @@ def test_its_workers_are_busy_and_others_are_ahead(world: World) -> None:
     world.submit(priority=1)
 
     assert why(world, run) == [
-        "1 worker may take it, and has 1 slot, all taken.",
-        "In its lane, 3 runs are ahead of it.",
-        "2 runs are in more urgent lanes of its queue.",
+        "1 worker can take it, with 1 slot, all taken.",
+        "3 runs are ahead of it in its lane.",
+        "2 runs are in lanes of its queue with a higher priority.",
     ]
 
 
@@ -76,10 +76,10 @@ def test_its_workers_are_silent_or_draining(world: World) -> None:
     run = world.submit()
     world.worker("w1")
     order_drain(world.store, 0, "w1", "test")
-    assert why(world, run)[0] == "Its 1 worker can take no more runs, because they are draining."
+    assert why(world, run)[0] == "Its 1 worker can take no new runs, because of a drain."
 
     world.pass_ms(world.settings.lease_ms + 1)
-    assert why(world, run)[0] == "Its 1 worker cannot be heard: w1."
+    assert why(world, run)[0] == "No heartbeat comes from its 1 worker: w1."
 
 
 def test_it_waits_for_others(world: World) -> None:
@@ -98,12 +98,12 @@ def test_it_is_due_later(world: World) -> None:
     run = world.submit(delay_ms=90_000)
     due_at_ms = world.now_ms + 90_000
 
-    assert why(world, run) == [f"It is due at {format_iso(due_at_ms)}, in 1 m 30 s, as its submit said."]
+    assert why(world, run) == [f"It is due at {format_iso(due_at_ms)}, in 1 m 30 s, as set at submit."]
 
     world.pass_ms(120_000)
     assert why(world, run) == [
-        f"It was due at {format_iso(due_at_ms)}, 30 s ago, as its submit said.",
-        "Nobody makes due runs pending; every worker does, so start one with `agentq worker`.",
+        f"It was due at {format_iso(due_at_ms)}, 30 s ago, as set at submit.",
+        "No process makes due runs pending. Every worker does: start one with `agentq worker`.",
     ]
 
 
@@ -119,21 +119,23 @@ def test_it_is_tried_again_after_a_failure(world: World) -> None:
 def test_it_fails_if_it_waits_too_long(world: World) -> None:
     run = world.submit(expires_ms=60_000)
 
-    assert why(world, run)[-1] == f"If it has not begun by {format_iso(world.now_ms + 60_000)}, in 1 m, it fails."
+    assert why(world, run)[-1] == f"If it has not started by {format_iso(world.now_ms + 60_000)}, in 1 m, it fails."
 
 
 def test_a_worker_has_it(world: World) -> None:
     claim = world.held("w1")
     began_ms = world.now_ms
     world.pass_ms(2000)
-    assert why(world, claim.id) == [f"It was given to w1 at {format_iso(began_ms)}, 2 s ago, which has not started it."]
+    assert why(world, claim.id) == [
+        f"The worker w1 claimed it at {format_iso(began_ms)}, 2 s ago, and has not started it."
+    ]
 
     world.queue.start([claim])
     began_ms = world.now_ms
     world.pass_ms(65_000)
     assert why(world, claim.id) == [
-        "Its worker w1 has not been heard for 1 m 7 s and is declared lost when a worker or `agentq reap` next looks; "
-        "the run then goes on elsewhere.",
+        "Its worker w1 has sent no heartbeat for 1 m 7 s and is declared lost in the next round of a worker or "
+        "`agentq reap`; the run is then requeued.",
         f"It was started there at {format_iso(began_ms)}, 1 m 5 s ago.",
     ]
 
@@ -143,12 +145,12 @@ def test_its_worker_is_not_heard_any_more(world: World) -> None:
     claim = world.held("w1", started=True)
     began_ms = world.now_ms
     world.pass_ms(14_000)
-    assert why(world, claim.id) == [f"It runs on w1 since {format_iso(began_ms)}, for 14 s."]
+    assert why(world, claim.id) == [f"It has run on w1 since {format_iso(began_ms)}, for 14 s."]
 
     world.pass_ms(8_000)
 
     assert why(world, claim.id) == [
-        "Its worker w1 has not been heard for 22 s and is declared lost in 10.5 s; the run then goes on elsewhere.",
+        "Its worker w1 has sent no heartbeat for 22 s and is declared lost in 10.5 s; the run is then requeued.",
         f"It was started there at {format_iso(began_ms)}, 22 s ago.",
     ]
 
@@ -158,7 +160,7 @@ def test_it_is_being_stopped(world: World) -> None:
     world.queue.cancel(claim.id)
 
     assert why(world, claim.id)[1] == (
-        "It is to be cancelled: when its worker confirms the stop, or in 1 m at the latest."
+        "A stop was ordered: it is cancelled when its worker confirms, or in 1 m at the latest."
     )
 
 
@@ -175,7 +177,7 @@ def test_it_sleeps(world: World) -> None:
 
     assert why(world, claim.id)[:2] == [
         f"It waits for a time (an answer), since {format_iso(world.now_ms)}, 0 ms ago, and holds no slot.",
-        f"It goes on at {format_iso(world.now_ms + 60_000)}, in 1 m, whatever happens.",
+        f"It continues at {format_iso(world.now_ms + 60_000)}, in 1 m, in any case.",
     ]
 
 
@@ -202,7 +204,7 @@ def test_it_has_ended(world: World) -> None:
     assert why(world, bad)[1:] == [
         "The reason is exit with code 3.",
         "It was tried 1 time; 0 of 0 retries are spent.",
-        f"`agentq retry {bad}` lets it begin again.",
+        f"`agentq retry {bad}` starts it again.",
     ]
 
     child = world.submit(after=[bad])

@@ -19,9 +19,9 @@ def test_a_turn_waits_for_the_first_of_its_line(world: World) -> None:
     first, second, third = turn(world), turn(world), turn(world)
     world.queue.start([claim(lease(world))])
 
-    waits = f"It waits for the turn {first} of its session, chat, which is running on w1."
-    assert why(world, second) == [waits, f"`agentq why {first}` tells more."]
-    assert why(world, third)[:2] == [waits, "In the line of that session, 2 runs are before it."]
+    waits = f"It waits for an earlier turn of its session chat: {first}, which is running on w1."
+    assert why(world, second) == [waits, f"`agentq why {first}` explains that run."]
+    assert why(world, third)[:2] == [waits, "2 turns of that session are before it."]
 
 
 def test_a_turn_that_waits_for_a_run_too_says_both(world: World) -> None:
@@ -31,7 +31,7 @@ def test_a_turn_that_waits_for_a_run_too_says_both(world: World) -> None:
 
     sentences = why(world, run)
     assert sentences[0] == f"It waits for {parent} (pending) to end."
-    assert f"It waits for the turn {first} of its session, chat, which is pending." in sentences
+    assert f"It waits for an earlier turn of its session chat: {first}, which is pending." in sentences
 
 
 def test_nobody_has_the_agent(world: World) -> None:
@@ -40,14 +40,14 @@ def test_nobody_has_the_agent(world: World) -> None:
 
     assert why(world, run)[:2] == [
         "No worker registered for its queue, default, has the agent claude.",
-        "Install claude where one of them runs; `agentq agents check` tells there what is missing.",
+        "Install claude on the machine of one of them; `agentq agents check` shows there what is missing.",
     ]
 
 
 def test_nobody_is_there_at_all_and_no_label_is_suggested_that_nobody_can_give(world: World) -> None:
     run = world.submit(**AN_AGENT)
 
-    remedy = "Start one with `agentq worker --queue default` where claude can be run, as `agentq agents check` tells."
+    remedy = "Start one with `agentq worker --queue default` where claude can be run, as `agentq agents check` shows."
     assert why(world, run)[1] == remedy
 
 
@@ -62,7 +62,7 @@ def test_all_accounts_of_the_agent_are_at_their_limits(world: World) -> None:
         "Every worker of its queue, default, that has the agent claude has all its accounts there shut.",
         f"The account work is shut until {format_iso(until_ms)}, for 1 h, because: the weekly limit.",
         "`agentq limit open account:claude:work` opens it at once.",
-        "It goes on when the first of them opens.",
+        "The run continues when the first of them opens.",
     ]
 
 
@@ -70,7 +70,7 @@ def test_accounts_that_were_just_opened_are_not_called_shut(world: World) -> Non
     world.worker("w1", labels={"agent.claude": "shut"})
     run = world.submit(**AN_AGENT)
 
-    assert why(world, run)[0] == "An account of claude was opened; its workers look every few seconds."
+    assert why(world, run)[0] == "An account of claude was opened; its workers check every few seconds."
 
 
 def test_the_host_is_gone_that_has_the_conversation(world: World) -> None:
@@ -84,9 +84,9 @@ def test_the_host_is_gone_that_has_the_conversation(world: World) -> None:
     here.deregister()
     world.tick()
 
-    gone = "Its conversation is on the host alpha, which no live worker is on, and cannot travel."
-    begin = "Start a worker there; or begin another session with `agentq session new`."
-    again = f"Start a worker there; or cancel it, and `agentq retry {alone}` begins a new conversation."
+    gone = "Its conversation exists only on the host alpha, and no live worker is there."
+    begin = "Start a worker there; or create another session with `agentq session new`."
+    again = f"Start a worker there; or cancel the run and begin a new conversation with `agentq retry {alone}`."
     assert why(world, run)[:2] == [gone, begin]
     assert why(world, alone)[:2] == [gone, again]
 

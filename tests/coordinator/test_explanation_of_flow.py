@@ -24,9 +24,9 @@ def test_a_limit_is_taken_and_who_has_it_and_who_is_before_it(world: World) -> N
     world.pass_ms(1)
     first, second = (world.submit(limits={"repo:acme": 1}) for _ in range(2))
 
-    said = f"The limit repo:acme has no room: 2 of 2 are held, by {', '.join(sorted(holders))}."
+    said = f"The limit repo:acme is full: 2 of 2 are held, by {', '.join(sorted(holders))}."
     assert why(world, first) == [said, "It is the next in line."]
-    assert why(world, second) == [said, "In line, 1 run is before it."]
+    assert why(world, second) == [said, "1 run is before it in line."]
 
 
 def test_a_gate_is_shut(world: World) -> None:
@@ -44,7 +44,7 @@ def test_a_rate_is_used_up(world: World) -> None:
     run = world.submit(limits={"tokens": 50})
 
     assert why(world, run)[0] == (
-        f"The limit tokens gives 100 in 1 m, and it needs 50; the next is let in at "
+        f"The limit tokens allows 100 in 1 m, and this run needs 50; the next run is admitted at "
         f"{format_iso(world.now_ms + 18_000)}."
     )
 
@@ -58,7 +58,7 @@ def test_a_queue_is_paused(world: World, name: str, said: str) -> None:
     since = format_iso(world.now_ms - 5_000)
     assert why(world, run)[:2] == [
         f"{said} paused since {since}, 5 s ago, because: the disk is full.",
-        f"`agentq queue resume {'--all' if name == '*' else name}` lets it go on.",
+        f"`agentq queue resume {'--all' if name == '*' else name}` resumes it.",
     ]
 
 
@@ -67,4 +67,4 @@ def test_others_take_their_turns(world: World) -> None:
         world.submit(fair_key="a")
     last = [world.submit(fair_key="a") for _ in range(2)][-1]
 
-    assert "Keys take turns in its queue; in its line, 5 runs are before it." in why(world, last)
+    assert "Fair keys take turns in its queue; 5 runs are before it." in why(world, last)

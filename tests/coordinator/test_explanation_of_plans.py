@@ -34,8 +34,8 @@ def test_a_task_that_was_skipped_tells_for_which_other(world: World) -> None:
     first = studio.runs()["a"]
 
     assert why(studio, "b")[2:] == [
-        f"It was skipped for {first}, the task a; `agentq why {first}` tells more.",
-        f"`agentq retry {first}` lets both begin again.",
+        f"It was skipped for {first}, the task a; `agentq why {first}` explains that run.",
+        f"`agentq retry {first}` starts both again.",
         f"It is the task b of the plan {studio.plan}, which is failed.",
     ]
 
@@ -49,7 +49,7 @@ def test_a_task_of_a_plan_that_was_stopped_tells_why(world: World) -> None:
     )
     studio.confirm()
 
-    assert why(studio, "b")[-1] == f"`agentq plan retry {studio.plan}` lets it go on."
+    assert why(studio, "b")[-1] == f"`agentq plan retry {studio.plan}` continues it."
 
 
 def test_a_task_of_a_plan_whose_submit_was_cut_tells_that(world: World) -> None:
@@ -71,9 +71,9 @@ def test_a_run_that_waits_to_move_its_branch_tells_who_is_at_it(world: World) ->
     for name in ("a", "b", "c"):
         world.queue.line_up(studio.claims[name], line, "c0ffee")
 
-    assert why(studio, "a")[1] == "It is its turn to move its branch."
+    assert why(studio, "a")[1] == "It is the first in the merge queue of its branch."
     assert why(studio, "c")[1] == (
-        f"It waits for its turn to move its branch, with 2 before it; {studio.runs()['a']} is at it."
+        f"It waits in the merge queue of its branch, with 2 before it; {studio.runs()['a']} is the first."
     )
 
 

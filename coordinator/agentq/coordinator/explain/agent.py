@@ -15,43 +15,43 @@ from agentq.coordinator.runs.run_record import AttemptRecord, RunRecord
 
 
 def explain_session_turns(records: RunQueries, run: RunRecord) -> Iterator[str]:
-    """Which turn of its session a run waits for, and how many stand before it."""
+    """The earlier turn of its session that a run waits for, and the number of turns before it."""
     session = run.spec.session
     if run.spec.kind != "agent" or session is None:
         return
-    line = records.store.key(partition_of(run.id), "session_turns", session)
+    turns_key = records.store.key(partition_of(run.id), "session_turns", session)
     command = records.store.connection.command
-    place = command("ZRANK", line, run.id)
+    place = command("ZRANK", turns_key, run.id)
     if not place:
         return
-    first = str(command("ZRANGE", line, 0, 0)[0])
-    found = records.get(first)
-    where = f"{found.state} on {found.worker}" if found.state in HELD_STATES else found.state.value
-    yield f"It waits for the turn {first} of its session, {session}, which is {where}."
+    first = str(command("ZRANGE", turns_key, 0, 0)[0])
+    first_run = records.get(first)
+    where = f"{first_run.state} on {first_run.worker}" if first_run.state in HELD_STATES else first_run.state.value
+    yield f"It waits for an earlier turn of its session {session}: {first}, which is {where}."
     if place > 1:
-        yield f"In the line of that session, {place} runs are before it."
-    yield f"`agentq why {first}` tells more."
+        yield f"{place} turns of that session are before it."
+    yield f"`agentq why {first}` explains that run."
 
 
 def explain_stranded_conversation(run: RunRecord, workers: Iterable[WorkerRecord], now_ms: int) -> Iterator[str]:
-    """That the host is gone which has the conversation, where that cannot travel."""
+    """No live worker is on the only host that has the conversation; empty if it can be continued elsewhere."""
     host = run.spec.demands.get(HOST_LABEL)
     if not run.is_host_pinned or host is None:
         return
-    there = [worker for worker in workers if worker.identity.labels.get(HOST_LABEL) == host]
-    if any(worker.lease_until_ms > now_ms for worker in there):
+    on_host = [worker for worker in workers if worker.identity.labels.get(HOST_LABEL) == host]
+    if any(worker.lease_until_ms > now_ms for worker in on_host):
         return
-    yield f"Its conversation is on the host {host}, which no live worker is on, and cannot travel."
+    yield f"Its conversation exists only on the host {host}, and no live worker is there."
     if run.spec.session is None:
-        yield f"Start a worker there; or cancel it, and `agentq retry {run.id}` begins a new conversation."
+        yield f"Start a worker there; or cancel the run and begin a new conversation with `agentq retry {run.id}`."
     else:
-        yield "Start a worker there; or begin another session with `agentq session new`."
+        yield "Start a worker there; or create another session with `agentq session new`."
 
 
 def explain_blocked_accounts(
     limits: Limits, run: RunRecord, workers: Iterable[WorkerRecord], now_ms: int
 ) -> Iterator[str]:
-    """Which accounts of its agent are at their limits, if no worker has another."""
+    """The accounts of its agent that are at their limits, if no worker has an open one."""
     label = f"{AGENT_LABEL}{run.spec.agent}"
     if run.spec.agent is None or any(worker.identity.labels.get(label) == AGENT_READY for worker in workers):
         return
@@ -66,13 +66,13 @@ def explain_blocked_accounts(
 
 
 def list_blocked_accounts(limits: Limits, agent: str, now_ms: int) -> list[LimitRecord]:
-    """The gates of an agent's accounts that are shut now."""
+    """The limits of an agent's accounts that are shut now."""
     prefix = account_limit_key(agent, "")
     return [limit for limit in limits.all() if limit.key.startswith(prefix) and (limit.shut_until_ms or 0) > now_ms]
 
 
 def describe_limit(attempt: AttemptRecord) -> str:
-    """Which limit an attempt met that was put off, or that its agent's service was away."""
+    """Why an attempt was deferred: the limit that it met, or its agent's service refused it."""
     agent = attempt.outcome.agent if attempt.outcome is not None else None
     if agent is not None and agent.verdict == "throttled":
         return "was refused by the agent's service"

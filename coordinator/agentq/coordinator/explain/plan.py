@@ -15,12 +15,12 @@ from agentq.coordinator.storage.store import NamespaceStore
 
 
 def format_task(run: RunRecord) -> str:
-    """How a run is named beside its id, if it is a task: `, the task build`."""
+    """The words that follow a run's id if it is a task: `, the task build`."""
     return f", the task {run.spec.task}" if run.spec.task is not None else ""
 
 
 def explain_plan_task(store: NamespaceStore, run: RunRecord) -> Iterator[str]:
-    """Which task of which plan a run is, and how that is."""
+    """The task and the plan of a run, and the plan's state."""
     if run.spec.task is None or run.spec.plan is None:
         return
     try:
@@ -32,13 +32,13 @@ def explain_plan_task(store: NamespaceStore, run: RunRecord) -> Iterator[str]:
     if plan.state == "open":
         yield f"Not all of that plan was submitted; `agentq plan resume {plan.id}` completes it."
     elif plan.stopped and plan.ended:
-        yield f"`agentq plan retry {plan.id}` lets it go on."
+        yield f"`agentq plan retry {plan.id}` continues it."
 
 
 def explain_skip(records: RunQueries, run: RunRecord) -> Iterator[str]:
-    """What a run was skipped for, and that it comes back with that."""
-    said = run.outcome.error if run.outcome is not None and run.state is State.SKIPPED else None
-    found = re.match(r"dependency (run_\w+) is ", said or "")
+    """The dependency for which a run was skipped; a retry of that one starts this one again."""
+    error = run.outcome.error if run.outcome is not None and run.state is State.SKIPPED else None
+    found = re.match(r"dependency (run_\w+) is ", error or "")
     if found is None:
         return
     parent = found[1]
@@ -46,13 +46,13 @@ def explain_skip(records: RunQueries, run: RunRecord) -> Iterator[str]:
         name = format_task(records.get(parent))
     except NotFound:
         return
-    yield f"It was skipped for {parent}{name}; `agentq why {parent}` tells more."
+    yield f"It was skipped for {parent}{name}; `agentq why {parent}` explains that run."
     if run.spec.task is not None:
-        yield f"`agentq retry {parent}` lets both begin again."
+        yield f"`agentq retry {parent}` starts both again."
 
 
 def explain_merge_turn(store: NamespaceStore, run: RunRecord) -> Iterator[str]:
-    """Whether a run that is held waits for its turn to move a branch."""
+    """The place of a held run in a merge queue."""
     partition, command = partition_of(run.id), store.connection.command
     line = command("HGET", store.key(partition, "run", run.id), "merge_queue")
     key = store.key(partition, "merge_queue", line or "")
@@ -60,7 +60,7 @@ def explain_merge_turn(store: NamespaceStore, run: RunRecord) -> Iterator[str]:
     if place is None:
         return
     if place == 0:
-        yield "It is its turn to move its branch."
+        yield "It is the first in the merge queue of its branch."
         return
     first = command("ZRANGE", key, 0, 0)[0]
-    yield f"It waits for its turn to move its branch, with {place} before it; {first} is at it."
+    yield f"It waits in the merge queue of its branch, with {place} before it; {first} is the first."

@@ -1,7 +1,7 @@
-"""Explains the state of a run in sentences: what it waits for, who holds it, what has to happen. Read-only.
+"""Explains the state of a run in sentences: what it waits for, which worker holds it, what has to happen. Read-only.
 
-Each state has its own questions. The answers are read one after the other while the world goes on, so they are a look,
-not a proof; a sentence that the next look contradicts was true a moment ago.
+Each state has a method of its own. It reads one record after the other while runs change, so the sentences are no
+consistent snapshot: each was true when its record was read.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from agentq.coordinator.storage.store import NamespaceStore
 from agentq.coordinator.workers.placement import can_take, find_placement_problem
 
 DEPENDENCIES_NAMED = 5
-"""Dependencies that are named one by one."""
+"""Dependencies, holders and workers listed by id; the rest is a number."""
 RUNS_COUNTED = 1000
-"""Runs ahead that are counted one by one."""
+"""Runs ahead that are counted; more are "at least"."""
 URGENT_LANES_MAX = 50
-"""More urgent lanes that are looked into."""
+"""Lanes of higher priority whose runs are counted."""
 
 
 class RunExplanation:
@@ -58,10 +58,10 @@ class RunExplanation:
         self.limits = Limits(store)
 
     def of(self, run_id: str) -> tuple[RunRecord, list[str]]:
-        """The run, and why it is where it is; the most important sentence first."""
+        """The run, and sentences that explain its state; the most important first."""
         run = self.records.get(run_id)
         now_ms = self.store.time_ms()
-        questions = {
+        explain_by_state = {
             State.BLOCKED: self._blocked,
             State.SCHEDULED: self._scheduled,
             State.PENDING: self._pending,
@@ -69,14 +69,14 @@ class RunExplanation:
             State.RUNNING: self._held,
             State.WAITING: self._waiting,
         }
-        sentences = list(questions.get(run.state, self._ended)(run, now_ms))
+        sentences = list(explain_by_state.get(run.state, self._ended)(run, now_ms))
         history = () if run.state in TERMINAL_STATES else _explain_last_attempt(run)
         return run, [*sentences, *history, *explain_plan_task(self.store, run), *_explain_schedule(run)]
 
     def _blocked(self, run: RunRecord, now_ms: int) -> Iterator[str]:
         if run.reason.startswith("follows "):
             other = run.reason.removeprefix("follows ")
-            yield f"It follows {other} ({self._state(other)}), which has its dedupe key, and begins however that ends."
+            yield f"It starts when {other} ({self._state(other)}) has ended, which has the same dedupe key."
             yield from self._patience(run, now_ms)
             return
         if run.reason.startswith("limit "):
@@ -90,17 +90,17 @@ class RunExplanation:
             yield f"It waits for {named}{rest} to end."
             yield {
                 "skip": "If one of them does not complete, it is skipped.",
-                "run": "It runs however they end.",
+                "run": "It runs whether they complete or not.",
                 "fail": "If one of them does not complete, it fails.",
             }[run.spec.on_failed]
-            yield f"`agentq why {needs[0]}` tells more."
+            yield f"`agentq why {needs[0]}` explains that run."
         elif run.reason == "dependency":
-            yield "Everything it waited for has ended; it is about to go on."
+            yield "All its dependencies have ended; it will be unblocked in a moment."
         yield from explain_session_turns(self.records, run)
         yield from self._patience(run, now_ms)
 
     def _limited(self, run: RunRecord, key: str, now_ms: int) -> Iterator[str]:
-        """What there is of a key, who has it, and how many stand before the run."""
+        """The capacity of a limit, its holders, and the number of runs before this one."""
         partition = partition_of(run.id)
         (limit,) = self.limits.named([key])
         if limit.shut_until_ms is not None and limit.shut_until_ms > now_ms:
@@ -110,24 +110,24 @@ class RunExplanation:
         elif limit.max is not None and limit.held >= limit.max:
             holders = self.limits.partition_holders(partition, key, DEPENDENCIES_NAMED)
             more = f" and {limit.held - len(holders)} more" if limit.held > len(holders) else ""
-            who = f", by {', '.join(holders)}{more}" if holders else ""
-            yield f"The limit {key} has no room: {limit.held} of {limit.max} {_held_phrase(limit.held)}{who}."
+            by_runs = f", by {', '.join(holders)}{more}" if holders else ""
+            yield f"The limit {key} is full: {limit.held} of {limit.max} {_held_phrase(limit.held)}{by_runs}."
         elif limit.rate is not None:
             wanted = run.spec.limits.get(key, 1)
             rate = f"{limit.rate.units} in {format_duration(limit.rate.per_ms)}"
             at_ms = self.store.connection.command("ZSCORE", self.store.key(partition, "timers"), f"limit {key}")
             later = at_ms is not None and float(at_ms) > now_ms
-            when = f"; the next is let in at {format_iso(int(float(at_ms)))}" if later else ""
-            yield f"The limit {key} gives {rate}, and it needs {wanted}{when}."
+            when = f"; the next run is admitted at {format_iso(int(float(at_ms)))}" if later else ""
+            yield f"The limit {key} allows {rate}, and this run needs {wanted}{when}."
         else:
-            yield f"The limit {key} has room again; it is about to go on."
+            yield f"The limit {key} has capacity again; the run will be unblocked in a moment."
         place = self.limits.place(partition, key, run.id)
         if place is not None:
-            yield "It is the next in line." if place == 0 else f"In line, {_runs_are(place)} before it."
+            yield "It is the next in line." if place == 0 else f"{_runs_are(place)} before it in line."
 
     def _scheduled(self, run: RunRecord, now_ms: int) -> Iterator[str]:
         due_at_ms = run.due_at_ms or now_ms
-        because = {"delay": "as its submit said", "": ""}.get(run.reason, f"because: {run.reason}")
+        because = {"delay": "as set at submit", "": ""}.get(run.reason, f"because: {run.reason}")
         last = _last_attempt(run)
         if run.reason != "delay" and last is not None and last.verb in ("fail", "lose", "defer"):
             because = f"after attempt {last.attempt}, which {_describe_ending(last)}"
@@ -137,7 +137,7 @@ class RunExplanation:
         else:
             yield f"It was due at {format_iso(due_at_ms)}, {format_duration(now_ms - due_at_ms)} ago{because}."
             if due_at_ms < now_ms - 2 * self.settings.tick_ms:
-                yield "Nobody makes due runs pending; every worker does, so start one with `agentq worker`."
+                yield "No process makes due runs pending. Every worker does: start one with `agentq worker`."
         yield from self._patience(run, now_ms)
 
     def _pending(self, run: RunRecord, now_ms: int) -> Iterator[str]:
@@ -147,44 +147,40 @@ class RunExplanation:
             if name in paused:
                 yield from _explain_pause(name, paused[name], now_ms)
         workers = self._workers(run)
-        lack = find_placement_problem(workers, queue, run.spec.demands, lane)
+        problem = find_placement_problem(workers, queue, run.spec.demands, lane)
         able = [worker for worker in workers if can_take(worker, lane)]
         alive = [worker for worker in able if worker.lease_until_ms > now_ms]
         ready = [worker for worker in alive if worker.state == "ready"]
-        gone = list(explain_stranded_conversation(run, workers, now_ms))
-        if gone:
-            yield from gone
-        elif lack is not None:
+        stranded = list(explain_stranded_conversation(run, workers, now_ms))
+        if stranded:
+            yield from stranded
+        elif problem is not None:
             shut = list(explain_blocked_accounts(self.limits, run, workers, now_ms))
-            if lack.shut_agent and not shut:
-                yield f"An account of {lack.shut_agent} was opened; its workers look every few seconds."
+            if problem.shut_agent and not shut:
+                yield f"An account of {problem.shut_agent} was opened; its workers check every few seconds."
             else:
-                yield from (lack.because, *shut, lack.remedy)
+                yield from (problem.because, *shut, problem.remedy)
         elif not alive:
             yield (
-                f"Its {_format_count(len(able), 'worker')} cannot be heard: "
+                f"No heartbeat comes from its {_format_count(len(able), 'worker')}: "
                 f"{', '.join(each.id for each in able[:DEPENDENCIES_NAMED])}."
             )
         elif not ready:
-            yield f"Its {_format_count(len(alive), 'worker')} can take no more runs, because they are draining."
+            yield f"Its {_format_count(len(alive), 'worker')} can take no new runs, because of a drain."
         else:
             slots = sum(worker.identity.slots for worker in ready)
             taken = sum(len(worker.runs) for worker in ready)
-            verb = "has" if len(ready) == 1 else "have"
             state = "all taken" if taken >= slots else f"{slots - taken} free"
-            yield (
-                f"{_format_count(len(ready), 'worker')} may take it, and {verb} "
-                f"{_format_count(slots, 'slot')}, {state}."
-            )
+            yield f"{_format_count(len(ready), 'worker')} can take it, with {_format_count(slots, 'slot')}, {state}."
         yield from self._ahead(run)
         yield from self._patience(run, now_ms)
 
     def _ahead(self, run: RunRecord) -> Iterator[str]:
         partition = partition_of(run.id)
-        if run.spec.fair_key is not None and self._in_line(run):
-            line = self.store.key(partition, "fair_queue", run.spec.lane)
-            place = self.store.connection.command("ZRANK", line, run.id) or 0
-            yield f"Keys take turns in its queue; in its line, {_runs_are(place)} before it."
+        if run.spec.fair_key is not None and self._in_fair_queue(run):
+            fair_queue = self.store.key(partition, "fair_queue", run.spec.lane)
+            place = self.store.connection.command("ZRANK", fair_queue, run.id) or 0
+            yield f"Fair keys take turns in its queue; {_runs_are(place)} before it."
             return
         entry = self.store.connection.command("HGET", self.store.key(partition, "run", run.id), "entry")
         first = f"({self._last_read(partition, run.spec.lane)}"
@@ -194,15 +190,15 @@ class RunExplanation:
             if re.fullmatch(ENTRY_ID_PATTERN, entry or "")
             else 0
         )
-        more = "at least " if ahead == RUNS_COUNTED else ""
-        yield f"In its lane, {more}{_runs_are(ahead)} ahead of it." if ahead else "It is the next of its lane."
+        more = "At least " if ahead == RUNS_COUNTED else ""
+        yield f"{more}{_runs_are(ahead)} ahead of it in its lane." if ahead else "It is the next of its lane."
         urgent = self._urgent(run)
         if urgent:
-            yield f"{_runs_are(urgent).capitalize()} in more urgent lanes of its queue."
+            yield f"{_runs_are(urgent)} in lanes of its queue with a higher priority."
 
-    def _in_line(self, run: RunRecord) -> bool:
-        line = self.store.key(partition_of(run.id), "fair_queue", run.spec.lane)
-        return self.store.connection.command("ZSCORE", line, run.id) is not None
+    def _in_fair_queue(self, run: RunRecord) -> bool:
+        fair_queue = self.store.key(partition_of(run.id), "fair_queue", run.spec.lane)
+        return self.store.connection.command("ZSCORE", fair_queue, run.id) is not None
 
     def _urgent(self, run: RunRecord) -> int:
         """Runs that wait in lanes of the queue with a higher priority."""
@@ -232,14 +228,14 @@ class RunExplanation:
         worker = next((worker for worker in self._workers(run) if worker.id == run.worker), None)
         silence = worker.silence(now_ms, self.settings.reap_grace_ms) if worker is not None else ""
         if silence:
-            yield f"Its worker {run.worker} {silence}; the run then goes on elsewhere."
+            yield f"Its worker {run.worker} {silence}; the run is then requeued."
         if run.state is State.RUNNING and (silence or worker is None):
             yield f"It was started there at {format_iso(since_ms)}, {format_duration(now_ms - since_ms)} ago."
         elif run.state is State.RUNNING:
-            yield f"It runs on {run.worker} since {format_iso(since_ms)}, for {format_duration(now_ms - since_ms)}."
+            yield f"It has run on {run.worker} since {format_iso(since_ms)}, for {format_duration(now_ms - since_ms)}."
         else:
             when = f"{format_iso(since_ms)}, {format_duration(now_ms - since_ms)} ago"
-            yield f"It was given to {run.worker} at {when}, which has not started it."
+            yield f"The worker {run.worker} claimed it at {when}, and has not started it."
         yield from explain_merge_turn(self.store, run)
         if run.spec.workspace is not None and isinstance(run.progress, dict) and run.progress.get("note"):
             yield f"At the moment it {run.progress['note']}."
@@ -248,9 +244,9 @@ class RunExplanation:
             end = (
                 f"in {format_duration(left_ms)} at the latest" if left_ms > 0 else "with the next round of the promoter"
             )
-            yield f"It is to be cancelled: when its worker confirms the stop, or {end}."
+            yield f"A stop was ordered: it is cancelled when its worker confirms, or {end}."
         if worker is None:
-            yield "That worker is not registered any more; the janitor will give the run to another."
+            yield "That worker is no longer registered; the janitor will requeue the run."
         elif worker.state == "draining":
             yield "That worker is draining: it finishes the run, or hands it back."
 
@@ -268,13 +264,10 @@ class RunExplanation:
             live, some = self.records.children(run.id, DEPENDENCIES_NAMED)
             named = ", ".join(f"{child} ({self._state(child)})" for child in some)
             rest = f" and {live - len(some)} more" if live > len(some) else ""
-            yield (
-                f"{_format_count(live, 'child', 'children')} of it still "
-                f"{'lives' if live == 1 else 'live'}: {named}{rest}."
-            )
+            yield (f"{live} of its children {'has' if live == 1 else 'have'} not ended: {named}{rest}.")
         if run.due_at_ms is not None:
             left = f"in {format_duration(run.due_at_ms - now_ms)}" if run.due_at_ms > now_ms else "any moment"
-            yield f"It goes on at {format_iso(run.due_at_ms)}, {left}, whatever happens."
+            yield f"It continues at {format_iso(run.due_at_ms)}, {left}, in any case."
 
     def _ended(self, run: RunRecord, now_ms: int) -> Iterator[str]:
         ended_at_ms = run.finished_at_ms or now_ms
@@ -286,20 +279,20 @@ class RunExplanation:
             code = "" if not run.outcome.exit_code else f" with code {run.outcome.exit_code}"
             yield f"The reason is {run.outcome.class_.value}{code}{message.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
-            # An attempt that parked, or was handed back, is none of the tries that retries are counted by.
+            # Retries do not count attempts that parked or were handed back.
             tried = run.attempt - sum(each.verb in ("park", "release") for each in run.attempts)
             yield f"It was tried {_format_count(tried, 'time')}; {_explain_no_retry(run)}."
         skipped = list(explain_skip(self.records, run))
         yield from skipped
         if run.state is not State.COMPLETED and not (skipped and run.spec.task):
-            yield f"`agentq retry {run.id}` lets it begin again."
+            yield f"`agentq retry {run.id}` starts it again."
 
     def _patience(self, run: RunRecord, now_ms: int) -> Iterator[str]:
-        """When it will be given up, if it waits too long."""
+        """When it fails if it has not started, where it has such a deadline."""
         if run.spec.expires_ms is not None and run.attempt == 0:
             until_ms = run.submitted_at_ms + run.spec.expires_ms
             left = f"in {format_duration(until_ms - now_ms)}" if until_ms > now_ms else "any moment"
-            yield f"If it has not begun by {format_iso(until_ms)}, {left}, it fails."
+            yield f"If it has not started by {format_iso(until_ms)}, {left}, it fails."
 
     def _state(self, run_id: str) -> str:
         try:
@@ -315,10 +308,10 @@ class RunExplanation:
 
 
 def _explain_pause(name: str, pause: QueuePause, now_ms: int) -> Iterator[str]:
-    what = "Every queue is" if name == ALL_QUEUES else f"Its queue, {name}, is"
+    subject = "Every queue is" if name == ALL_QUEUES else f"Its queue, {name}, is"
     why = f", because: {pause.why}" if pause.why else ""
-    yield f"{what} paused since {format_iso(pause.at_ms)}, {format_duration(now_ms - pause.at_ms)} ago{why}."
-    yield f"`agentq queue resume {'--all' if name == ALL_QUEUES else name}` lets it go on."
+    yield f"{subject} paused since {format_iso(pause.at_ms)}, {format_duration(now_ms - pause.at_ms)} ago{why}."
+    yield f"`agentq queue resume {'--all' if name == ALL_QUEUES else name}` resumes it."
 
 
 def _held_phrase(number: int) -> str:
@@ -326,16 +319,16 @@ def _held_phrase(number: int) -> str:
 
 
 def _explain_last_attempt(run: RunRecord) -> Iterator[str]:
-    """What went before, where the present attempt is not the first."""
+    """How the attempt before the present one ended, if there was one."""
     last = _last_attempt(run)
     if last is not None and run.state is not State.SCHEDULED:
         yield f"Attempt {last.attempt} {_describe_ending(last)}."
 
 
 def _explain_schedule(run: RunRecord) -> Iterator[str]:
-    """Who made it, if that was not somebody's submit."""
+    """The schedule that submitted it, if one did."""
     if run.schedule:
-        yield f"The schedule {run.schedule} made it, for {format_iso(id_created_ms(run.id))}."
+        yield f"The schedule {run.schedule} submitted it, for {format_iso(id_created_ms(run.id))}."
 
 
 def _last_attempt(run: RunRecord) -> AttemptRecord | None:
@@ -344,16 +337,16 @@ def _last_attempt(run: RunRecord) -> AttemptRecord | None:
 
 def _describe_ending(attempt: AttemptRecord) -> str:
     outcome = attempt.outcome
-    verb = {"lose": "was lost", "release": "was handed back", "defer": describe_limit(attempt), "park": "was parked"}
-    word = verb.get(attempt.verb or "", "failed" if attempt.verb == "fail" else "ended")
+    phrases = {"lose": "was lost", "release": "was handed back", "defer": describe_limit(attempt), "park": "was parked"}
+    phrase = phrases.get(attempt.verb or "", "failed" if attempt.verb == "fail" else "ended")
     message = outcome.error if outcome is not None and outcome.error else ""
     if outcome is not None and not message and outcome.exit_code is not None:
         message = f"exit code {outcome.exit_code}"
-    return f"{word} on {attempt.worker}{f' ({message})' if message else ''}"
+    return f"{phrase} on {attempt.worker}{f' ({message})' if message else ''}"
 
 
 def _explain_no_retry(run: RunRecord) -> str:
-    """Why it is not tried again."""
+    """Why a failed run is not retried."""
     policy, class_ = run.spec.policy or RetryPolicy(), run.outcome.class_ if run.outcome else OutcomeClass.INTERNAL
     budget, own = CLASS_BUDGETS.get(class_), policy.classes.get(class_)
     if budget is None or class_ in policy.final:
@@ -363,10 +356,10 @@ def _explain_no_retry(run: RunRecord) -> str:
     if own is not None and own.retries is not None:
         spent, most, what = run.spent.get(class_, 0), own.retries, f"retries after {class_}"
     elif budget is RetryBudget.FAILURES and policy.only and class_ not in policy.only:
-        return f"only {', '.join(policy.only)} would be tried again, as its submit said"
+        return f"only {', '.join(policy.only)} would be tried again, as set at submit"
     if spent < most and policy.max_elapsed_ms is not None:
         limit = format_duration(policy.max_elapsed_ms)
-        return f"another try would have begun more than {limit} after its submit, or its last `agentq retry`"
+        return f"another attempt would have begun more than {limit} after its submit, or its last `agentq retry`"
     return f"{spent} of {most} {what} are spent"
 
 

@@ -6,7 +6,7 @@
     version>=0.2  it begins with a number, by parts   {"version": ">=0.2"}
                   at least that large
 
-In a lane's name a demand stands as `name=` and what is right of the colon above; no label can begin with `!=` or `>=`,
+A lane's name has a demand as `name=` and the text right of the colon above; no label can begin with `!=` or `>=`,
 or have a `|` or `,` in it, so names stay readable. Workers judge for themselves; scripts only compare lanes.
 """
 
@@ -19,16 +19,16 @@ from agentq.coordinator.model.agent_options import AGENT_LABEL, ANY_AGENT_LABEL
 
 HOST_LABEL, WORKER_LABEL, VERSION_LABEL = "host", "worker", "version"
 BUILT_IN_LABELS = (HOST_LABEL, WORKER_LABEL, VERSION_LABEL)
-"""Labels that every worker has by itself, and nobody gives it; so are those of its agents."""
+"""Labels that every worker sets itself and that cannot be configured; so are the labels of its agents."""
 
 PLAN_LABEL = "agentq.plan"
-"""A label of workers that are there for one plan alone; with `only_matching`, nothing else asks for them."""
+"""The label of workers that serve one plan only; with `only_matching`, they take no other runs."""
 
 _VERSION_NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 
 def is_built_in_label(name: str) -> bool:
-    """Whether a label is a worker's own, and nobody gives it."""
+    """Whether a worker sets a label itself, so that it cannot be configured."""
     return name in BUILT_IN_LABELS or name.startswith(AGENT_LABEL)
 
 
@@ -38,7 +38,7 @@ def meets_demands(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool
 
 
 def _find_label(labels: Mapping[str, str], name: str) -> str | None:
-    """What a worker has to offer under a name."""
+    """The value that a worker offers for a name."""
     offered = labels.get(name)
     return labels.get(ANY_AGENT_LABEL) if offered is None and name.startswith(AGENT_LABEL) else offered
 
@@ -71,27 +71,27 @@ def demands_any_label(labels: Mapping[str, str], demands: Mapping[str, str]) -> 
 
 def unmet_demands(workers: Iterable[Mapping[str, str]], demands: Mapping[str, str]) -> dict[str, str]:
     """The demands that no worker meets, given the labels of each."""
-    everyone = list(workers)
+    offers = list(workers)
     return {
         name: each
         for name, each in demands.items()
-        if not any(_meets_demand(_find_label(of, name), each) for of in everyone)
+        if not any(_meets_demand(_find_label(of, name), each) for of in offers)
     }
 
 
 def format_demands(demands: Mapping[str, str]) -> list[str]:
-    """As they are written on a command line."""
+    """Demands as they are written on a command line."""
     return [name + (each if each[:2] in ("!=", ">=") else f"={each}") for name, each in demands.items()]
 
 
 def suggest_worker(queue: str, missing: Mapping[str, str]) -> str:
-    """How to start a worker that meets what nobody meets; or why that cannot be."""
+    """How to start a worker that meets the missing demands; or why no worker can."""
     if WORKER_LABEL in missing and missing[WORKER_LABEL][:2] != "!=":
         return (
-            "That worker is gone, or not of this queue, and no other ever has its id: cancel the run, or let it expire."
+            "That worker is gone or of other queues, and no other ever gets its id: cancel the run, or let it expire."
         )
     if PLAN_LABEL in missing:
-        return f"Nobody works on its plan at the moment; `agentq resume {missing[PLAN_LABEL]}` goes on with it."
+        return f"No process carries out its plan at the moment; `agentq resume {missing[PLAN_LABEL]}` continues it."
     labels = "".join(
         f" --label {name}={each.removeprefix('>=').split('|')[0]}"
         for name, each in missing.items()
@@ -100,7 +100,7 @@ def suggest_worker(queue: str, missing: Mapping[str, str]) -> str:
     where = ""
     agents = [name.removeprefix(AGENT_LABEL) for name in missing if name.startswith(AGENT_LABEL)]
     if agents:
-        where += f" where {' and '.join(agents)} can be run, as `agentq agents check` tells"
+        where += f" where {' and '.join(agents)} can be run, as `agentq agents check` shows"
     if HOST_LABEL in missing:
         hosts = missing[HOST_LABEL].removeprefix("!=").replace("|", " or ")
         where += f" on {'another host than ' if missing[HOST_LABEL][:2] == '!=' else ''}{hosts}"

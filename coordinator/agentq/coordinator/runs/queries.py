@@ -99,21 +99,21 @@ class WorkerRecord(BaseModel):
         return unheard_ms if self.state == "lost" or 2 * unheard_ms > self.lease_until_ms - self.seen_at_ms else 0
 
     def silence(self, now_ms: int, grace_ms: int) -> str:
-        """How long it has not been heard and when it is declared lost, as the end of a sentence; empty if heard."""
+        """The time since its last heartbeat and until it is declared lost, as the end of a sentence; empty if alive."""
         silent_ms = self.silent_ms(now_ms)
         return describe_silence(silent_ms, self.lost_at_ms(grace_ms) - now_ms) if silent_ms else ""
 
     def lost_at_ms(self, grace_ms: int) -> int:
-        """When it is declared lost, unless it is heard again."""
+        """When it is declared lost, unless a heartbeat arrives."""
         return max(self.lease_until_ms, self.missing_at_ms or 0) + grace_ms
 
 
 def describe_silence(silent_ms: int, lost_in_ms: int) -> str:
-    """How long a worker has not been heard and when it is declared lost, as the end of a sentence."""
-    when = "is declared lost when a worker or `agentq reap` next looks"
+    """The time since a worker's last heartbeat and until it is declared lost, as the end of a sentence."""
+    when = "is declared lost in the next round of a worker or `agentq reap`"
     if lost_in_ms > 0:
         when = f"is declared lost in {format_duration(lost_in_ms)}"
-    return f"has not been heard for {format_duration(silent_ms)} and {when}"
+    return f"has sent no heartbeat for {format_duration(silent_ms)} and {when}"
 
 
 class RunQueries:

@@ -12,11 +12,11 @@ from agentq.coordinator.runs.queries import WorkerRecord
 from agentq.coordinator.workers.identity import WorkerIdentity, select_served_lanes
 
 EXECUTOR_TYPE_LABEL = "executor_type"
-"""The label that every run demands which was asked for in the runner protocol, and no other run."""
+"""The label that runs submitted in the runner protocol demand, and no others."""
 
 
 class PlacementProblem(NamedTuple):
-    """Why nobody may take a run."""
+    """Why no worker may take a run, and what to do."""
 
     demands: dict[str, str]
     because: str
@@ -41,16 +41,16 @@ def can_take(worker: WorkerRecord, lane: str) -> bool:
 def find_placement_problem(
     workers: Iterable[WorkerRecord], queue: str, demands: Mapping[str, str], lane: str
 ) -> PlacementProblem | None:
-    """What keeps every registered worker from taking a run; None if one may. A lane may demand more than was said."""
+    """What keeps every registered worker from taking a run; None if one may. A lane may demand more than the spec."""
     demands = {**demands, **parse_lane(lane)["demands"]}
-    everyone = [worker for worker in workers if queue in worker.identity.queues]
-    if any(can_take(worker, lane) for worker in everyone):
+    serving = [worker for worker in workers if queue in worker.identity.queues]
+    if any(can_take(worker, lane) for worker in serving):
         return None
-    if not everyone:
+    if not serving:
         return PlacementProblem(
             dict(demands), f"No worker is registered for its queue, {queue}.", suggest_worker(queue, demands)
         )
-    labels = [worker.identity.labels for worker in everyone]
+    labels = [worker.identity.labels for worker in serving]
     agents = [name for name, value in demands.items() if name.startswith(AGENT_LABEL) and value == AGENT_READY]
     named = EXECUTOR_TYPE_LABEL in demands
     lacking = next(filter(None, (_find_agent_problem(labels, queue, name, named=named) for name in agents)), None)
@@ -76,14 +76,14 @@ def find_placement_problem(
 def _find_agent_problem(
     labels: Iterable[Mapping[str, str]], queue: str, name: str, *, named: bool
 ) -> PlacementProblem | None:
-    """That no worker has an agent, or none with an account that is not at its limit.
+    """No worker has an agent, or all accounts of it are at their limits; None if one is open.
 
     `named`: the name came in the runner protocol, where it may be that of a blueprint.
     """
     agent = name.removeprefix(AGENT_LABEL)
-    told = {of.get(name, of.get(ANY_AGENT_LABEL)) for of in labels if name in of or ANY_AGENT_LABEL in of}
-    if not told:
-        remedy = f"Install {agent} where one of them runs; `agentq agents check` tells there what is missing."
+    offered = {of.get(name, of.get(ANY_AGENT_LABEL)) for of in labels if name in of or ANY_AGENT_LABEL in of}
+    if not offered:
+        remedy = f"Install {agent} on the machine of one of them; `agentq agents check` shows there what is missing."
         if named:
             remedy = (
                 f"If {agent} is a blueprint, store it (`POST /agents`) and submit the run again: workers execute it "
@@ -92,7 +92,7 @@ def _find_agent_problem(
         return PlacementProblem(
             {name: AGENT_READY}, f"No worker registered for its queue, {queue}, has the agent {agent}.", remedy
         )
-    if told != {AGENT_BLOCKED}:
+    if offered != {AGENT_BLOCKED}:
         return None
     problem = f"Every worker of its queue, {queue}, that has the agent {agent} has all its accounts there shut."
-    return PlacementProblem({name: AGENT_READY}, problem, "It goes on when the first of them opens.", agent)
+    return PlacementProblem({name: AGENT_READY}, problem, "The run continues when the first of them opens.", agent)
