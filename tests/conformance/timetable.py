@@ -63,7 +63,7 @@ class Timetable:
     def take(self, due: list[DueSchedule], scheduler: Scheduler | None = None, name: str = "s") -> int:
         """A scheduler does what it found due; how many runs it made."""
         done: dict[str, int] = dict.fromkeys(("made", "skipped", "missed", "forgotten", "faulty"), 0)
-        (scheduler or self.world.scheduler).take(self.schedules.partition(name), due, self.world.now_ms, done)
+        (scheduler or self.world.scheduler).fire(self.schedules.partition(name), due, self.world.now_ms, done)
         return done["made"]
 
     def told(self, name: str = "s") -> list[tuple[str, int | None]]:

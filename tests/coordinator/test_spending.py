@@ -91,7 +91,7 @@ def test_what_nobody_can_have_spent_is_refused(world: World, talk: AgentConversa
     alone(world)
     held = claim(lease(world))
 
-    with world.unchanged(), pytest.raises(Invalid, match="Nobody can have spent that"):
+    with world.unchanged(), pytest.raises(Invalid, match="The spending is out of range"):
         talk.spend(held, spending)
 
 

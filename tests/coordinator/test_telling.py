@@ -28,7 +28,7 @@ def telling(world: World, owner: str = "server-1") -> WebhookLease:
 
 
 def in_hand(told: WebhookLease) -> LeasedWebhook:
-    errand = told.undertake()
+    errand = told.acquire()
     assert isinstance(errand, LeasedWebhook)
     return errand
 
@@ -46,21 +46,21 @@ def test_one_has_it_in_hand_and_another_goes_on_when_it_is_not_heard_of(world: W
     world.submit()
     told = message(world, errand)
 
-    assert second.undertake() == first.held_ms
+    assert second.acquire() == first.held_ms
     world.pass_ms(first.held_ms - 1)
-    assert second.undertake() == 1
-    first.undertake()
+    assert second.acquire() == 1
+    first.acquire()
     world.pass_ms(first.held_ms)
     again = in_hand(second)
 
     assert message(world, again) == told
     with pytest.raises(Fenced):
-        first.attempted(told, YES, "op-1")
+        first.record(told, YES, "op-1")
     assert hooks.deliveries("hook") == []
-    second.attempted(told, YES, "op-2")
-    assert isinstance(first.undertake("9-9"), int)
+    second.record(told, YES, "op-2")
+    assert isinstance(first.acquire("9-9"), int)
     assert hooks.get("hook").positions == told.at
-    second.lay_down()
+    second.release()
     assert in_hand(first).at == told.at
 
 
@@ -70,17 +70,17 @@ def test_what_is_sent_twice_is_done_once(world: World, hooks: Webhooks) -> None:
     world.submit()
     say = message(world, errand)
     for _ in range(2):
-        told.attempted(say, NO, "op-1")
+        told.record(say, NO, "op-1")
     hooks.redeliver("hook", say.id, operation="op-2")
     hooks.redeliver("hook", say.id, operation="op-2")
 
     assert hooks.get("hook").failures == 1
-    assert (len(hooks.deliveries("hook")), hooks.get("hook").again) == (1, 1)
+    assert (len(hooks.deliveries("hook")), hooks.get("hook").requested_messages) == (1, 1)
     asked = in_hand(told).asked
     assert asked == DeliveryMessage(say.id, say.type, say.body, "")
     for _ in range(2):
-        told.attempted(asked, YES, "op-3")
-    assert (len(hooks.deliveries("hook")), hooks.get("hook").again) == (2, 0)
+        told.record(asked, YES, "op-3")
+    assert (len(hooks.deliveries("hook")), hooks.get("hook").requested_messages) == (2, 0)
     assert hooks.get("hook").positions == STREAM_START, "what is asked for moves no place"
     secret, other = "whsec_" + "a" * 32, "whsec_" + "b" * 32
     for each in (secret, secret):
@@ -97,7 +97,7 @@ def test_a_failure_keeps_the_place_waits_longer_each_time_and_ends_after_days(wo
     for number in range(bounds.WEBHOOK_FAILURES):
         errand = in_hand(told)
         assert (errand.failures, errand.at) == (number, STREAM_START)
-        told.attempted(say, NO, f"op-{number}")
+        told.record(say, NO, f"op-{number}")
         waits.append(in_hand(told).pause_ms)
         world.pass_ms(waits[-1])
     assert waits[:4] == [3750, 11_250, 33_750, 101_250]
@@ -105,18 +105,18 @@ def test_a_failure_keeps_the_place_waits_longer_each_time_and_ends_after_days(wo
     assert hooks.get("hook").state == "active"
 
     world.pass_ms(bounds.WEBHOOK_FAILING_MS)
-    told.attempted(say, NO, "last")
+    told.record(say, NO, "last")
 
     found = hooks.get("hook")
     assert (found.state, found.why) == ("disabled", "it answered 500")
-    assert told.undertake() is None
+    assert told.acquire() is None
     (*_, notice) = PartitionEvents(world.store).replay()
     assert (notice.event, notice.run, notice.detail) == ("webhook_disabled", "", "hook: it answered 500")
     with pytest.raises(WrongState):
         hooks.test("hook")
     assert hooks.resume("hook").state == "active"
     assert (in_hand(told).pause_ms, in_hand(told).failures) == (0, 0)
-    told.attempted(say, DeliveryResult(False, 410, "it answered 410", 5, gone=True), "gone")
+    told.record(say, DeliveryResult(False, 410, "it answered 410", 5, gone=True), "gone")
     assert hooks.get("hook").state == "disabled"
 
 
@@ -130,7 +130,7 @@ def test_a_receiver_that_asks_to_be_left_alone_is_within_bounds(world: World, as
     world.submit()
     say = message(world, in_hand(told))
 
-    told.attempted(say, DeliveryResult(False, 503, "it answered 503", 5, wait_ms=asked_ms), "op-1")
+    told.record(say, DeliveryResult(False, 503, "it answered 503", 5, wait_ms=asked_ms), "op-1")
 
     assert in_hand(told).pause_ms == waits_ms
 
@@ -157,7 +157,7 @@ def test_its_limits_are_kept_and_nothing_of_it_stays(world: World, hooks: Webhoo
     told = telling(world)
     for number in range(bounds.DELIVERIES_KEPT + 20):
         world.submit()
-        told.attempted(message(world, in_hand(told)), YES, f"op-{number}")
+        told.record(message(world, in_hand(told)), YES, f"op-{number}")
 
     assert len(hooks.deliveries("hook")) == bounds.DELIVERIES_KEPT
     with pytest.raises(NotFound, match="has no message"):
@@ -166,9 +166,7 @@ def test_its_limits_are_kept_and_nothing_of_it_stays(world: World, hooks: Webhoo
         assert isinstance(hook, WebhookRecord)
         hooks.remove(hook.name)
     with pytest.raises(NotFound):
-        told.attempted(
-            message(world, LeasedWebhook(URL, EventFilter(), (), STREAM_START, 0, 0, "b", None)), YES, "late"
-        )
+        told.record(message(world, LeasedWebhook(URL, EventFilter(), (), STREAM_START, 0, 0, "b", None)), YES, "late")
     with pytest.raises(NotFound):
         hooks.remove("hook")
     keys = world.store.connection.command("KEYS", world.store.keyspace.root + "webhook*")

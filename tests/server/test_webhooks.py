@@ -77,7 +77,7 @@ def test_a_server_that_is_killed_in_the_middle_loses_no_message(
     second = make_serving(valkey, environment=AT_HOME, namespace=first.settings.namespace)
     with first.client() as client:
         hooked(client, receiver, filter={"event": ["submitted"]})
-    until(lambda: Webhooks(first.store).get("hook").held, "somebody to take it in hand")
+    until(lambda: Webhooks(first.store).get("hook").holder, "somebody to take it in hand")
     runs = [first.submit() for _ in range(60)]
     until(lambda: len(receiver.got) > 5, "the first messages")
     # Whoever has it in hand; the other goes on when the time of that is over.
@@ -92,7 +92,7 @@ def test_a_server_that_is_killed_in_the_middle_loses_no_message(
 def held_by(serving: Serving) -> bool:
     """Whether this server tells the webhook."""
     assert serving.process is not None
-    return f"-{serving.process.pid}-" in Webhooks(serving.store).get("hook").held
+    return f"-{serving.process.pid}-" in Webhooks(serving.store).get("hook").holder
 
 
 def check_order(receiver: Receiver, runs: list[str]) -> None:

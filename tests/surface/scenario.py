@@ -254,8 +254,8 @@ def administration(scene: Scene) -> None:
     say(f"token revoke --json {token}")
     say("webhook add --json https://example.com/agentq --name hook --event failed --queue default")
     telling = WebhookLease(scene.world.store, "hook", "deliverer")
-    telling.undertake()
-    telling.attempted(
+    telling.acquire()
+    telling.record(
         DeliveryMessage("msg_1", "run.failed", "{}", ""), DeliveryResult(False, 500, "it answered 500", 12), "1"
     )
     say("webhook ls --json")

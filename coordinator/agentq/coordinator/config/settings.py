@@ -1,8 +1,8 @@
-"""What a user may set, where it comes from, and the relations that must hold between the times.
+"""The settings, their sources, and the constraints between their times.
 
-A flag stands above the environment, that above the file that was named or the nearest `agentq.toml`, that above the
-user's own `~/.config/agentq/config.toml`, that above the system's `/etc/agentq/agentq.toml`, and the default is below
-all. How far each file is believed is in `settings_files.py`.
+Sources, highest precedence first: a flag; the environment; the named file or the nearest `agentq.toml`; the user's own
+`~/.config/agentq/config.toml`; the system's `/etc/agentq/agentq.toml`; the default. `settings_files.py` decides what
+each file may set.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from agentq.coordinator.model.field_types import Label, Name, describe_error
 
 VARIABLE_PREFIX = "AGENTQ_"
 WORKER_TABLE = "worker"
-"""The table of a file that holds what only workers ask for."""
+"""The table of a file with the settings of workers."""
 SERVER_TABLE = "server"
-"""The table of a file that holds what only the HTTP server asks for."""
+"""The table of a file with the settings of the HTTP server."""
 AGENTS_TABLE = "agents"
-"""The table of a file that holds the profiles of coding agents, which only workers and those who ask them read."""
+"""The table of a file with the profiles of coding agents, which only workers and `agentq agents` read."""
 DEFAULT_SOURCE = "default"
 URL_FILE_VARIABLE = f"{VARIABLE_PREFIX}URL_FILE"
 
@@ -38,12 +38,12 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 worker_url: str | None = None
-"""In the children of a worker that call functions: the address that they were handed, which is in no environment; empty
-where their runs are not to know it."""
+"""In a worker's children that call functions: the server's address from the worker, which is in no environment; empty
+where their runs must not know it."""
 
 
 def is_server_hidden() -> bool:
-    """Whether this is a child of a worker whose runs are not to know the server."""
+    """Whether this is a child of a worker whose runs must not know the server."""
     return worker_url == ""
 
 
@@ -88,7 +88,7 @@ class Settings(BaseModel):
     ] = ""
 
     def bounds(self) -> dict[str, int]:
-        """What of limits.py is set, by its name there."""
+        """The bounds of `bounds.py` that can be set, by name."""
         return {"QUEUES": self.queues_max, "SESSIONS": self.sessions_max, "SCHEDULES": self.schedules_max}
 
     @model_validator(mode="after")
@@ -108,7 +108,7 @@ class Settings(BaseModel):
 
     @classmethod
     def checked(cls, **values: object) -> Settings:
-        """Make settings, or say in one sentence what is wrong with them."""
+        """Make settings; raises `Invalid` with one sentence."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -116,13 +116,13 @@ class Settings(BaseModel):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Read what is set; everything else has its default."""
+        """Read settings from variables; the others have their defaults."""
         names = {VARIABLE_PREFIX + name.upper(): name for name in cls.model_fields}
-        handed = {"url": worker_url} if worker_url else {}
-        return cls.checked(**handed, **{names[key]: value for key, value in environment.items() if key in names})
+        inherited = {"url": worker_url} if worker_url else {}
+        return cls.checked(**inherited, **{names[key]: value for key, value in environment.items() if key in names})
 
     def to_environment(self) -> dict[str, str]:
-        """The variables that set all of this, whatever files say, for a process that is started with them."""
+        """The variables that set every setting, for a child process; they override its files."""
         return {VARIABLE_PREFIX + name.upper(): str(value) for name, value in self.model_dump().items()}
 
 
@@ -231,19 +231,19 @@ def _check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LayeredSettings:
-    """Settings, and where each of them comes from: a flag, a variable, a file, or `default`."""
+    """Settings and the source of each: a flag, a variable, a file, or `default`."""
 
     settings: Settings
     worker: WorkerSettings
     server: ServerSettings
     sources: dict[str, str]
-    """By name; that of a worker's as `worker.slots`."""
+    """By name; settings of a worker as `worker.slots`."""
     ignored: tuple[IgnoredSetting, ...] = ()
-    """What files set that does not count."""
+    """Settings in files that are ignored."""
 
 
 FILE_BYTES_MAX = 1 << 20
-"""Of a file of settings."""
+"""The largest settings file."""
 TABLE_MODELS: dict[str, type[BaseModel]] = {WORKER_TABLE: WorkerSettings, SERVER_TABLE: ServerSettings}
 """The tables of a file that have a model of their own."""
 NEARBY_SETTINGS = frozenset(
@@ -256,8 +256,8 @@ NEARBY_SETTINGS = frozenset(
         *(f"{WORKER_TABLE}.{name}" for name in ("children", "async_calls", "child_memory", "child_rss", "child_runs")),
     )
 )
-"""What a file may set that was found near and not named: nothing that starts a program, reads a file, leads to another
-address, opens one, or lets anything be seen."""
+"""Settings allowed in a file that was found nearby and not named: none that starts a program, reads a file, connects to
+or opens another address, or reveals anything."""
 NOT_NEARBY_MESSAGE = (
     "it was found by its place; only a file that is named with --config may set that, or the user's own"
 )
@@ -266,7 +266,7 @@ NOT_NEARBY_MESSAGE = (
 def load_settings(
     flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ, folder: Path | None = None
 ) -> LayeredSettings:
-    """Put the layers on top of each other, for somebody who stands in a folder."""
+    """Merge the settings of all sources, for a process in a folder."""
     general: dict[str, tuple[object, str]] = {}
     special: dict[str, dict[str, tuple[object, str]]] = {table: {} for table in TABLE_MODELS}
     ignored: list[IgnoredSetting] = []
@@ -301,7 +301,7 @@ def _read_variables(
 
 
 def _read_url_file(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
-    """The server's address from the file that AGENTQ_URL_FILE names, so that its password is in no environment.
+    """Read the server's address from the file that AGENTQ_URL_FILE names, so that its password is in no environment.
 
     AGENTQ_URL wins: our own programs set it for the processes that they start.
     """
@@ -332,7 +332,7 @@ def _validate_settings(
 
 
 def _read_allowed(file: SettingsFile) -> tuple[dict[str, Any], list[IgnoredSetting]]:
-    """What of a file counts, and what does not."""
+    """The settings of a file that count, and those that are ignored."""
     if file.fault:
         return {}, [IgnoredSetting("", str(file.path), file.fault)]
     values, has_agents = _read_toml(file.path)
@@ -348,14 +348,14 @@ def _read_allowed(file: SettingsFile) -> tuple[dict[str, Any], list[IgnoredSetti
 
 
 def _setting_names(values: Mapping[str, Any]) -> list[str]:
-    """What a file sets, by name."""
+    """The names of the settings in a file."""
     general = [name for name in values if name not in TABLE_MODELS]
     return [*general, *(f"{table}.{name}" for table in TABLE_MODELS for name in values.get(table, {}))]
 
 
 def _read_toml(path: Path) -> tuple[dict[str, Any], bool]:
-    """What a file sets, and whether it has profiles of agents. Its relative paths are relative to where it lies."""
-    import tomllib  # which only those who have a file have to pay for
+    """Read a file's settings, and whether it has profiles of agents. Relative paths are relative to its folder."""
+    import tomllib  # imported here: only needed if there is a file
 
     try:
         with path.open("rb") as file:

@@ -1,8 +1,8 @@
 """Trims lanes and repairs inconsistent records.
 
 In a healthy namespace the janitor finds nothing: the scripts keep runs, indexes, lanes and holders together. It is for
-what happens to Redis itself (a stream, a hash or a group deleted by hand, evicted, lost in a failover), for consumers
-that nobody owns any more, and for lanes that nobody uses.
+damage to Redis itself (a stream, a hash or a group deleted by hand, evicted, lost in a failover), for consumers
+without a worker, and for lanes that are no longer used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROUND_INTERVAL_MS = 60_000
 
 
 class Janitor:
-    """Grooms lanes, and walks through the indexes a stretch at a time."""
+    """Repairs lanes, limits and plans, and compares the indexes with the runs a part at a time."""
 
     name = "janitor"
     hasty = False
@@ -30,7 +30,7 @@ class Janitor:
         self.idle_ms = idle_ms
 
     def run_once(self, partition: int) -> DutyRound:
-        """One look at the lanes, and at one stretch of the runs of each queue in each live state."""
+        """Check the lanes, and one part of the runs of each queue in each live state."""
         done = dict.fromkeys(("given_back", "consumers", "trimmed", "closed", "repaired"), 0)
         for lane in self._some_lanes(partition):
             reply = self.store.call("repair/lane", partition, lane, self.idle_ms)
@@ -46,7 +46,7 @@ class Janitor:
         return DutyRound(done, ROUND_INTERVAL_MS)
 
     def reconcile(self, partition: int, queue: str, *states: State) -> int:
-        """Compare the next stretch of indexes with the runs; returns how many were repaired."""
+        """Compare the next part of the indexes with the runs; returns how many were repaired."""
         _, repaired, _ = self.store.call("repair/queue", partition, queue, self.store.dice(), *states)
         return int(repaired)
 

@@ -1,5 +1,5 @@
-"""Promote what is due, expire what has waited too long, end stops that nobody confirms, forget ended runs, and tell the
-dependents that one script could not tell."""
+"""Promotes due runs, expires runs that waited too long, enforces stops that no worker confirms, deletes ended runs and
+notifies the dependents that one script could not notify."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agentq.coordinator.storage.store import NamespaceStore
 
 CALLS_PER_ROUND = 100
 ROUND_INTERVAL_TICKS = 6
-"""A keeper that the server tells of what is due sooner looks for itself now and then."""
+"""How often a keeper checks by itself that the scripts wake for earlier deadlines."""
 
 
 class Promoter:
-    """Rings the timers of runs."""
+    """Fires the timers of runs."""
 
     name = "promoter"
     hasty = True
@@ -24,11 +24,11 @@ class Promoter:
         self.tick_ms = tick_ms
 
     def run_once(self, partition: int) -> DutyRound:
-        """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
+        """Do all due work in bounded calls; after a hundred of them, the next round continues at once."""
         rung, settling, next_at = 0, 0, 0
         for _ in range(CALLS_PER_ROUND):
             settling = self.store.call("duty/notify_dependents", partition)
-            # After it, since whoever is told now may be due soon.
+            # After the notifications, since a notified run may be due soon.
             done, first = self.store.call("duty/run_timers", partition)
             rung, next_at = rung + done, int(float(first))
             if not done and not settling:

@@ -1,8 +1,8 @@
 """Requeues the runs of workers whose lease has expired.
 
-A reaper judges by the server's evidence only. It marks a worker whose lease is missing and sweeps it a grace later if
-the lease is missing still, and only after it has watched this server, unbroken, for a full lease: after a restart, a
-failover or a freeze everyone gets that long to come back.
+A reaper uses only the server's data. It marks a worker without a lease and declares it lost one grace period later if
+the lease is still missing, and only after the reapers have watched this server without a gap for a full lease: after a
+restart, a failover or a freeze, every worker has that long to come back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CALLS_PER_ROUND = 1000
 
 @dataclass(frozen=True, slots=True)
 class ReapResult:
-    """What a reap did: workers marked, those in doubt, those lost, their runs, and when to look again (0: any time)."""
+    """What one pass did: workers marked, in doubt and lost, their runs, and when to run again (0: any time)."""
 
     marked: int
     doubtful: int
@@ -31,7 +31,7 @@ class ReapResult:
 
 
 class Reaper:
-    """Marks, and later sweeps."""
+    """Marks workers without a lease, and later declares them lost."""
 
     name = "reaper"
     hasty = False
@@ -49,7 +49,7 @@ class Reaper:
         self.settings = settings
         self.server = server
         self.lost = lost
-        """Hears of each worker that is declared lost."""
+        """Called with each worker that is declared lost."""
 
     def run_once(self, partition: int) -> DutyRound:
         reaped = self.reap(partition)
@@ -59,7 +59,7 @@ class Reaper:
         return DutyRound(done, min(wait, self.settings.tick_ms))
 
     def reap(self, partition: int) -> ReapResult:
-        """One pass: mark those that are missing, sweep those that have been for long enough."""
+        """One pass: mark workers without a lease; declare those lost that have been marked for the grace period."""
         times = (
             GAP_TICKS * self.settings.tick_ms,
             self.settings.lease_ms,
@@ -78,7 +78,7 @@ class Reaper:
         return ReapResult(marked, reply[1], list(names), runs, int(reply[4]))
 
     def reap_fully(self) -> ReapResult:
-        """All passes in one call, for cron: wait for each grace to pass, until nothing is left in doubt."""
+        """All passes in one call, for cron: wait for each grace period, until no worker is in doubt."""
         deadline = monotonic_ms() + self.settings.lease_ms + 2 * self.settings.reap_grace_ms
         marked, runs, names = 0, 0, dict[str, None]()
         while True:

@@ -1,7 +1,7 @@
 """Fires due schedules: computes the next step of each, and calls one script that performs it.
 
-Any number of schedulers may do so at once: the script takes only what was computed from the schedule as it is, and so
-each tick is run once. A schedule that cannot be computed is told so in its own record, and the others go on.
+Any number of schedulers may run at once: the script accepts a step only if it was computed from the current revision,
+so each tick is run once. If a step cannot be computed, the schedule's record gets the fault, and the others continue.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from agentq.coordinator.storage.store import NamespaceStore
 
 CALLS_PER_ROUND = 100
 ROUND_INTERVAL_TICKS = 6
-"""The server tells of what is due sooner; now and then it looks for itself."""
+"""How often the scheduler checks by itself; the scripts wake it for earlier deadlines."""
 ROUNDS_MAX = 100
 CONTENTION_DELAY_MS = 100
-"""When to look again if all that was due was being done by others."""
+"""The delay of the next round if other schedulers fired everything that was due."""
 TICK_RESULTS = ("made", "skipped", "missed", "forgotten", "damaged")
 
 
 class DueSchedule(NamedTuple):
-    """A schedule of which something is due, as it was read; its fields are empty if it is damaged."""
+    """A due schedule, as it was read; its fields are empty if it is damaged."""
 
     name: str
     revision: str
@@ -38,7 +38,7 @@ class DueSchedule(NamedTuple):
 
 
 class Scheduler:
-    """Makes the runs of schedules."""
+    """Fires the ticks of schedules."""
 
     name = "scheduler"
     hasty = True
@@ -49,23 +49,23 @@ class Scheduler:
         self.tick_ms = tick_ms
 
     def run_once(self, partition: int) -> DutyRound:
-        """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
+        """Do all due work in bounded calls; after a hundred of them, the next round continues at once."""
         done = dict.fromkeys((*TICK_RESULTS, "faulty"), 0)
         for _ in range(CALLS_PER_ROUND):
-            told = self.store.call("schedule/list_due", partition, DUE_PER_CALL)
-            now_ms, next_ms = int(told[0]), float(told[1])
-            due = [DueSchedule(*told[at : at + 4]) for at in range(2, len(told), 4)]
+            reply = self.store.call("schedule/list_due", partition, DUE_PER_CALL)
+            now_ms, next_ms = int(reply[0]), float(reply[1])
+            due = [DueSchedule(*reply[at : at + 4]) for at in range(2, len(reply), 4)]
             if not due:
                 wait_ms = int(next_ms) - now_ms if 0 < next_ms < float("inf") else ROUND_INTERVAL_TICKS * self.tick_ms
                 return DutyRound(done, max(0, wait_ms))
             before = sum(done.values())
-            self.take(partition, due, now_ms, done)
+            self.fire(partition, due, now_ms, done)
             if sum(done.values()) == before:
                 return DutyRound(done, CONTENTION_DELAY_MS)
         return DutyRound(done, 0)
 
     def run_fully(self) -> int:
-        """All that is due in every partition, for cron; how many runs were made."""
+        """Do all due work in every partition, for cron; returns how many runs were made."""
         made, rounds = 0, 0
         for partition in self.store.partitions():
             done = self.run_once(partition)
@@ -75,42 +75,44 @@ class Scheduler:
                 made += done.done["made"]
         return made
 
-    def take(self, partition: int, due: list[DueSchedule], now_ms: int, done: dict[str, int]) -> None:
-        """One step of each of these schedules."""
-        blamed: list[tuple[DueSchedule, str]] = []
+    def fire(self, partition: int, due: list[DueSchedule], now_ms: int, done: dict[str, int]) -> None:
+        """Do one step of each of these schedules."""
+        faulty: list[tuple[DueSchedule, str]] = []
         fired: list[DueSchedule] = []
 
         def calls() -> Iterator[tuple[int, tuple[CommandArgument, ...]]]:
             for each in due:
                 try:
-                    words = fire_arguments(partition, each, now_ms)
-                except Exception as error:  # noqa: BLE001 - whatever it was, it concerns this one alone
-                    said = describe_error(error) if isinstance(error, ValidationError) else str(error)
-                    blamed.append((each, f"its next tick cannot be computed: {said}"))
+                    arguments = fire_arguments(partition, each, now_ms)
+                except Exception as error:  # noqa: BLE001 - any error concerns this schedule only
+                    reason = describe_error(error) if isinstance(error, ValidationError) else str(error)
+                    faulty.append((each, f"its next tick cannot be computed: {reason}"))
                 else:
                     fired.append(each)
-                    yield partition, words
+                    yield partition, arguments
 
         for place, reply in enumerate(self.store.call_many("schedule/fire", calls())):
-            what = reply.removeprefix("ok ")
-            if what == "damaged":
-                blamed.append((fired[place], "its record is damaged"))
-            elif what in done:
-                done[what] += 1
-        for each, why in blamed:
+            result = reply.removeprefix("ok ")
+            if result == "damaged":
+                faulty.append((fired[place], "its record is damaged"))
+            elif result in done:
+                done[result] += 1
+        for each, why in faulty:
             self.store.call("schedule/record_fault", partition, each.name, each.revision, why[:ERROR_CHARACTERS])
             done["faulty"] += 1
 
 
 def fire_arguments(partition: int, due: DueSchedule, now_ms: int) -> tuple[CommandArgument, ...]:
-    """What the script is to do of a schedule, computed from it as it was read."""
+    """The arguments of the script that does the next step of a schedule, computed from it as it was read."""
     if due.revision and not due.next_ms:
         return (due.name, due.revision, "", "", "", "", "")
     rule = ScheduleRule.model_validate_json(due.rule)
     step = rule.step(due.name, int(due.next_ms), now_ms)
-    words: list[CommandArgument] = [due.name, due.revision, due.next_ms]
-    # The revision is known to nobody who may not see the schedule, so that its run's id cannot be taken before.
-    made_by = f"{due.name} {due.revision}"
-    words += ["", ""] if step.tick_ms is None else [step.tick_ms, make_tick_run_id(partition, step.tick_ms, made_by)]
-    words += ["", ""] if step.next_ms is None else [step.next_ms, rule.wake_ms(due.name, step.next_ms)]
-    return tuple(words)
+    arguments: list[CommandArgument] = [due.name, due.revision, due.next_ms]
+    # Only callers that may read the schedule know its revision, so no other can take the id of its run first.
+    revision = f"{due.name} {due.revision}"
+    arguments += (
+        ["", ""] if step.tick_ms is None else [step.tick_ms, make_tick_run_id(partition, step.tick_ms, revision)]
+    )
+    arguments += ["", ""] if step.next_ms is None else [step.next_ms, rule.wake_ms(due.name, step.next_ms)]
+    return tuple(arguments)

@@ -1,8 +1,7 @@
 """Runs the duties: one process at a time, elected by a lock, or once from cron.
 
-Every round is one or more scripts that are right whoever calls them and however often; that one of all who could is the
-*keeper* of a partition's duties only saves work. So a keeper that dies costs a few ticks, and two that believe to be it
-cost nothing but commands.
+Every round is one or more scripts that any process may call any number of times; electing one *keeper* of a
+partition's duties only saves work. So a keeper that dies costs a few ticks, and two keepers at once cost only commands.
 """
 
 from __future__ import annotations
@@ -22,38 +21,38 @@ from agentq.coordinator.storage.store import NamespaceStore
 log = logging.getLogger("agentq.duties")
 
 LOCK_TICKS = 2
-"""For how many ticks the duties of a keeper that is not heard of any more stay undone."""
+"""The lifetime of the lock in ticks: how long duties are not done after their keeper died."""
 GAP_TICKS = 3
-"""If nobody asks for the duties for longer than this, the server may have been away: the reapers' watch begins anew."""
+"""After a longer gap without a request for the lock, the reapers' watch begins again: the server may have been away."""
 
 
 @dataclass(frozen=True, slots=True)
 class DutyRound:
-    """What a duty did in a round, and after how many milliseconds the next round can matter."""
+    """What a duty did in a round, and the milliseconds until the next round can have work."""
 
     done: dict[str, int]
     next_ms: int
 
 
 class Duty(Protocol):
-    """One thing that time imposes."""
+    """A periodic task."""
 
     name: str
     hasty: bool
-    """Whether it can be woken before its time."""
+    """Whether `Ticker.wake` runs it before its time."""
     ticks: int
-    """How many ticks may pass between two rounds, if the server tells the keeper of what is due sooner."""
+    """How many ticks may pass between two rounds, if the scripts wake the keeper for earlier deadlines."""
 
     def run_once(self, partition: int) -> DutyRound: ...
 
 
 class Ticker:
-    """Drives duties in a thread until it is stopped. Its tasks:
+    """Runs duties in a thread until it is stopped. Its tasks:
 
-    1. Ask in every tick to be the keeper of each partition's duties, or to stay it: one command.
-    2. As the keeper, run each duty when it is due, and at least every so many ticks as it asks for.
-    3. Go on after any fault, and keep the last one for whoever asks.
-    4. Give the duties up when it stops, so that another process takes them over at once.
+    1. In every tick, take or renew the lock of each partition's duties: one command.
+    2. As the keeper, run each duty when it is due, and at least every `Duty.ticks` ticks.
+    3. Continue after any fault, and keep the last one in `fault`.
+    4. Release the locks when it stops, so that another process takes over at once.
     """
 
     def __init__(self, store: NamespaceStore, duties: Sequence[Duty], tick_ms: int, *, owner: str = "") -> None:
@@ -61,29 +60,29 @@ class Ticker:
         self.tick_ms = tick_ms
         self.fault: AgentqError | None = None
         self.done_at_ms: dict[str, int] = {}
-        """When each duty was last done here without a fault, for whoever asks."""
+        """When each duty was last done here without a fault."""
         self._was_owner = bool(owner)
         self._owner = owner or new_nonce()
-        """A worker's id, where a worker does the duties: the scripts tell it of what is due sooner than it knows."""
+        """The worker's id, where a worker does the duties: the scripts wake it for earlier deadlines."""
         self._hasty = False
         self._stopped = threading.Event()
         self._woken = threading.Event()
         self._duties = duties
         self._ask_at = dict.fromkeys(store.partitions(), 0)
         self._due: dict[int, dict[Duty, int]] = {}
-        """Of the partitions whose duties we keep."""
+        """The next time of each duty, in the partitions whose lock this process holds."""
         self._thread = threading.Thread(target=self._run, name="agentq-duties", daemon=True)
 
     def start(self) -> None:
-        """Begin; where there are no duties, there is nothing to keep."""
+        """Start the thread, if there are duties."""
         if self._duties:
             self._thread.start()
 
     def stop(self, *, wait: bool = True) -> None:
-        """Begin no more rounds. Without `wait`, for a process that is about to end, the one under way ends with it.
+        """Begin no more rounds. Without `wait`, for a process that is about to end, the current round ends with it.
 
-        Nothing is left half done by that: a round is a row of scripts, each of which is done whole or not at all, and
-        the next round, whoever's it is, finds what this one has not come to.
+        Nothing is left half done: a round is a sequence of scripts, each done completely or not at all, and the next
+        round, in any process, does the rest.
         """
         self._stopped.set()
         self._woken.set()
@@ -91,7 +90,7 @@ class Ticker:
             self._thread.join()
 
     def wake(self) -> None:
-        """Run the hasty duties at once, and ask for the duties if another process has them: something is due sooner."""
+        """Run the hasty duties at once, and ask for the lock if another process has it: a deadline became earlier."""
         self._hasty = True
         self._woken.set()
 
@@ -106,10 +105,10 @@ class Ticker:
             self._ask(partition, 0)
 
     def look(self, partition: int, *, hasty: bool = False) -> int:
-        """Do what is due in a partition, if it is ours to do; returns when to look again."""
+        """Run the due duties of a partition if this process holds its lock; returns when to look again."""
         is_standby = hasty and partition not in self._due
         if is_standby or self._ask_at[partition] <= monotonic_ms():
-            # A little less each time, so that those who tick together do not do so for ever.
+            # Jitter, so that processes that tick at the same moment do not stay synchronized.
             self._ask_at[partition] = monotonic_ms() + int(self.tick_ms * random.uniform(0.8, 1))
             if not self._ask(partition, LOCK_TICKS * self.tick_ms):
                 self._due.pop(partition, None)
@@ -123,11 +122,11 @@ class Ticker:
 
     @property
     def keeps(self) -> int:
-        """Of how many partitions the duties are done here at the moment."""
+        """The number of partitions whose lock this process holds."""
         return len(self._due)
 
     def _ask(self, partition: int, lasts_ms: int) -> bool:
-        """Ask for the duties for so long; whether they are ours."""
+        """Take or renew the lock for so long; returns whether this process holds it."""
         try:
             kept = self.store.call("duty/lock", partition, self._owner, lasts_ms, GAP_TICKS * self.tick_ms)
             self.fault = None

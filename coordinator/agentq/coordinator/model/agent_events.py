@@ -1,7 +1,7 @@
 """Agent events: one line of JSON per event, in the stream `event` of the run's log.
 
-Every agent's own events become these, whatever it calls them, so that people, dashboards and budgets read one language.
-What is not understood passes through as `other`. Texts are cut to `AGENT_EVENT_CHARACTERS`; the agent's own lines are
+Every agent's own events become these types, so that people, dashboards and budgets read one format.
+An unknown event passes through as `other`. Texts are cut to `AGENT_EVENT_CHARACTERS`; the agent's own lines are
 in the stream `out` beside them.
 """
 
@@ -15,13 +15,13 @@ AGENT_EVENT_CHARACTERS = 4 << 10
 
 
 class AgentEvent(BaseModel):
-    """One of these."""
+    """Base of the agent events."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class StartedEvent(AgentEvent):
-    """The agent is up; a process may say so several times."""
+    """The agent has started; a process may report it several times."""
 
     type: Literal["began"] = "began"
     session: str | None = None
@@ -30,21 +30,21 @@ class StartedEvent(AgentEvent):
 
 
 class ModelTurnEvent(AgentEvent):
-    """The model was asked once more; the number is of this attempt."""
+    """A request to the model; the number counts within this attempt."""
 
     type: Literal["turn"] = "turn"
     number: int
 
 
 class TextEvent(AgentEvent):
-    """Words for whoever asked."""
+    """Text of the model for the user."""
 
     type: Literal["text"] = "text"
     text: str
 
 
 class ThoughtEvent(AgentEvent):
-    """Words of the model to itself."""
+    """The model's reasoning."""
 
     type: Literal["thought"] = "thought"
     text: str
@@ -80,20 +80,20 @@ class FileChangeEvent(AgentEvent):
 
 
 class TodoListEvent(AgentEvent):
-    """What it means to do, as a whole: each with `todo`, `doing` or `done`."""
+    """The agent's whole to-do list: each entry is `todo`, `doing` or `done`."""
 
     type: Literal["plan"] = "plan"
     items: list[tuple[str, Literal["todo", "doing", "done"]]]
 
 
 class SpendingEvent(AgentEvent):
-    """What this attempt has spent so far, in all; differences are taken where an agent tells running totals."""
+    """The total spending of this attempt so far; where an agent reports running totals, the difference."""
 
     type: Literal["spent"] = "spent"
     cost_usd: float | None = None
-    """None where the agent does not tell, and no price is known."""
+    """None where the agent does not report a cost and no price is known."""
     input_tokens: int = 0
-    """All that was read, from the cache as well."""
+    """All input tokens, those from the cache included."""
     cached_tokens: int = 0
     output_tokens: int = 0
     turns: int = 0
@@ -125,7 +125,7 @@ class ToolDeniedEvent(AgentEvent):
 
 
 class SleepRequestEvent(AgentEvent):
-    """It wants to be woken later, and asked this."""
+    """The agent asks to be woken later with this prompt."""
 
     type: Literal["sleep"] = "sleep"
     for_ms: int
@@ -134,7 +134,7 @@ class SleepRequestEvent(AgentEvent):
 
 
 class ResultEvent(AgentEvent):
-    """Its word that it is done, which may be followed by more."""
+    """The agent reports that it is done; more events may follow."""
 
     type: Literal["result"] = "result"
     ok: bool
@@ -142,7 +142,7 @@ class ResultEvent(AgentEvent):
 
 
 class UnknownEvent(AgentEvent):
-    """Something that this version does not know."""
+    """An event that this version does not know."""
 
     type: Literal["other"] = "other"
     raw: JsonValue
@@ -158,13 +158,13 @@ _event_adapter: TypeAdapter[Any] = TypeAdapter(AnyAgentEvent, config=ConfigDict(
 
 
 def parse_agent_event(line: str) -> AnyAgentEvent:
-    """Read one back."""
+    """Parse an event from its stored JSON."""
     read: AnyAgentEvent = _event_adapter.validate_json(line)
     return read
 
 
 def truncate_text(text: str) -> str:
-    """As much of a text as is told."""
+    """A text, cut to the length of an event's text."""
     if len(text) <= AGENT_EVENT_CHARACTERS:
         return text
     return f"{text[:AGENT_EVENT_CHARACTERS]}… ({len(text) - AGENT_EVENT_CHARACTERS} characters more)"

@@ -10,48 +10,48 @@ from agentq.coordinator.bounds import PROMPT_BYTES
 from agentq.coordinator.model.field_types import ModelName, Name, TimeoutMs, limit_bytes
 
 AGENT_LABEL = "agent."
-"""What the labels of workers begin with that tell which agents are there: `agent.claude=ready`."""
+"""Prefix of the labels that tell which agents a worker has: `agent.claude=ready`."""
 ANY_AGENT_LABEL = f"{AGENT_LABEL}@any"
-"""The label of a worker that takes runs of whatever agent; no agent can have that name."""
+"""The label of a worker that takes runs of any agent; no agent can have that name."""
 AGENT_READY, AGENT_BLOCKED = "ready", "shut"
 """Whether a worker can take runs of an agent; or all accounts that it has there are at their limits."""
 
 
 def account_limit_key(agent: str, account: str) -> str:
-    """The key under which nobody is let in while an account is at its limit."""
+    """The key of the limit that admits no run while an account is at its limit."""
     return f"account:{agent}:{account}"
 
 
 class AgentBudgets(BaseModel):
-    """What may be spent, at the most."""
+    """Upper bounds of what an agent may spend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     cost_usd: Annotated[float, Field(gt=0, strict=False)] | None = None
     tokens: Annotated[int, Field(gt=0)] | None = None
     turns: Annotated[int, Field(gt=0)] | None = None
-    """How often the model may be asked."""
+    """Requests to the model."""
 
 
 class AgentTurnOptions(BaseModel):
-    """How the agent is to work. What is None is as its profile has it."""
+    """How the agent is to work. A field that is None is taken from the agent's profile."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     model: ModelName | None = None
     system_prompt: Annotated[str, limit_bytes(PROMPT_BYTES, "the system prompt")] | None = None
-    """What the agent is told of its task in general, beside the instructions that it has by itself."""
+    """Instructions for the agent, in addition to its own."""
     permissions: Literal["read", "edit", "full"] = "edit"
-    """What it may do without asking; there is nobody to ask."""
+    """What the agent may do without asking; a run has no one to ask."""
     trust: Literal["none", "repo"] = "none"
-    """Whether the hooks, plugins and servers of the repository that it works on may run."""
+    """Whether hooks, plugins and servers of the repository may run."""
     account: Name | None = None
-    """Who is billed, if not whoever's turn it is."""
+    """The account that is billed; by default the next one in turn."""
     budgets: AgentBudgets | None = None
-    """Of this run, in all its attempts."""
+    """The budgets of this run, all attempts together."""
     expects: Literal["anything", "changes"] = "anything"
-    """With `changes`, an end without any in its folder is `no_output`, unless the agent declares that it is right."""
+    """With `changes`, an end without any in its folder is `no_output`, unless the agent declares it right."""
     on_limit: Literal["defer", "fail"] = "defer"
-    """What becomes of the run when the account is at its limit."""
+    """What happens to the run when the account is at its limit."""
     startup_timeout_ms: TimeoutMs | None = None
     linger_timeout_ms: TimeoutMs | None = None

@@ -30,7 +30,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_time_ms(text: str) -> int:
-    """Read a time to come: ISO 8601, or `HH:MM` for when the clock next shows it. Local, unless it names a zone."""
+    """Read a future time: ISO 8601, or `HH:MM` for its next occurrence. Local time, unless it names a zone."""
     now_ms = wall_ms()
     if hour := _TIME_OF_DAY.fullmatch(text):
         return _next_time_of_day(text, int(hour[1]), int(hour[2]), now_ms)

@@ -20,7 +20,7 @@ from agentq.coordinator.model.ids import check_run_id
 from agentq.coordinator.model.lifecycle import OutcomeClass
 
 LOCATION_PARTS_MAX = 6
-"""How deep into nested input a complaint points."""
+"""How deep into nested input an error message points."""
 
 RESULT_REFERENCE_KEY = "$run"
 """The one key of an object among the arguments of a function that stands for the result of a run."""
@@ -75,7 +75,7 @@ _ERROR_MESSAGES = {
     "string_too_long": "{max_length} characters are the most",
 }
 _TEXT_TOO_LONG_MESSAGE = "{max_length} characters are the most, not {actual_length}"
-"""What is said in plainer words than the library's, by the kind of the fault."""
+"""Messages plainer than pydantic's, by the type of the error."""
 
 Name = Annotated[str, StringConstraints(pattern=_NAME_PATTERN)]
 """A queue, plan, session or agent: safe in a key, a lane's name and a URL path."""
@@ -93,10 +93,10 @@ Traceparent = Annotated[str, StringConstraints(pattern=TRACEPARENT_PATTERN)]
 """Where in a trace something was submitted, as in the header of that name."""
 
 LimitKey = Annotated[str, StringConstraints(pattern=_LIMIT_PATTERN), AfterValidator(lambda key: _check_limit_key(key))]
-"""What a run names to need room under it."""
+"""A limit that a run names to need capacity under it."""
 
 LimitName = Annotated[str, StringConstraints(pattern=_LIMIT_PATTERN)]
-"""The same, or a limit that applies by itself."""
+"""A limit that runs name, or one that applies by itself."""
 
 LimitUnits = Annotated[int, Field(ge=1, le=bounds.UNITS_MAX)]
 
@@ -108,7 +108,7 @@ def _check_limit_key(key: str) -> str:
 
 
 def _sort_alternatives(demand: str) -> str:
-    """The same demand is the same text, so that it is the same lane."""
+    """Normalize a demand, so that equal demands have one text and one lane."""
     mark = demand[:2] if demand[:2] in ("!=", ">=") else ""
     return mark + "|".join(sorted(set(demand.removeprefix(mark).split("|"))))
 
@@ -126,7 +126,7 @@ def limit_bytes(most: int, what: str) -> AfterValidator:
 
 
 _NON_JSON_NUMBER = re.compile(rb"NaN|Infinity|\d{4300}")
-"""What JSON does not have, and integers of more digits than Python reads; or a string that looks so."""
+"""Values that JSON lacks, and integers of more digits than Python reads; or a string that looks so."""
 
 
 def _reject_constant(name: str) -> None:
@@ -153,7 +153,7 @@ def check_variable_names(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _check_model_name(model: str) -> str:
-    """It becomes an argument of the agent's, or a part of one, wherever it is claimed."""
+    """Refuse a text that is unsafe as an argument of the agent, or a part of one."""
     if not model.strip() or model.startswith("-") or not model.isprintable():
         raise ValueError("it should be a model's name, on one line, and not begin with -")
     return model
@@ -192,8 +192,8 @@ if TYPE_CHECKING:
     OutcomeClasses = Sequence[OutcomeClass | str]
     DelayList = Sequence[int]
 else:
-    # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
-    # The first wrong entry is all that is looked for: to report millions of them takes minutes.
+    # Accepts any sequence and keeps a tuple: pydantic copies a default that is a list for each object.
+    # Stops at the first wrong entry: to report millions of them takes minutes.
     _COERCED_FIELD = Field(strict=False)
     _LIST_FIELD = Field(strict=False, fail_fast=True)
     TextList = Annotated[tuple[Text, ...], _LIST_FIELD]
@@ -223,14 +223,14 @@ def check_members(value: object, free: Collection[str] = ()) -> None:
 
 
 def check_json_members(text: str | bytes, free: Collection[str] = ()) -> None:
-    """The same for JSON that was not parsed yet. A small text cannot have many members, and need not be parsed."""
+    """Call `check_members` on JSON text. A small text cannot have many members and is not parsed."""
     if len(text) > bounds.OBJECT_MEMBERS:
-        with suppress(ValueError):  # of what is no JSON, the model that reads it says what is wrong
+        with suppress(ValueError):  # the model that reads it reports invalid JSON
             check_members(from_json(text), free)
 
 
 def check_name(adapter: TypeAdapter[str], text: str, what: str) -> str:
-    """A name of some type, or what is wrong with it in one sentence; `what` is what bears it."""
+    """Validate a name; raises `Invalid` with one sentence. `what` is the kind of thing that has the name."""
     try:
         return adapter.validate_python(text)
     except ValidationError as error:
@@ -238,14 +238,14 @@ def check_name(adapter: TypeAdapter[str], text: str, what: str) -> str:
 
 
 def list_errors(error: ValidationError) -> list[ErrorDetails]:
-    """The faults; one that stands for all if there are too many, since each takes time to describe."""
+    """The errors; a single one for all if there are too many, since each takes time to describe."""
     if error.error_count() > bounds.INPUT_ERRORS:
         return [{"type": "too_many_faults", "loc": (), "msg": "it has too many faults to name one", "input": None}]
     return error.errors(include_url=False, include_input=False)
 
 
 def describe_error(error: ValidationError) -> str:
-    """What is wrong with the input, the first fault first."""
+    """A sentence about what is wrong with the input; the first error first."""
     first = list_errors(error)[0]
     return format_error(
         format_location(first["loc"]), error_message(first, find_model(error.title)), error.error_count()
@@ -253,30 +253,30 @@ def describe_error(error: ValidationError) -> str:
 
 
 def format_error(place: str, text: str, number: int) -> str:
-    """The first of so many faults."""
+    """One error as a sentence, with the number of the others."""
     more = f" ({number - 1} more)" if number > 1 else ""
     end = "" if text.endswith("?") and not more else "."
     return f"{place + ': ' if place else ''}{text.rstrip('.')}{more}{end}"
 
 
 def format_location(location: Sequence[int | str]) -> str:
-    """Where in the input a fault is."""
+    """The path in the input where an error is."""
     return ".".join(str(part) for part in location[:LOCATION_PARTS_MAX] if part != "[key]")
 
 
 def error_message(fault: Mapping[str, Any], model: type[BaseModel] | None = None) -> str:
-    """What is said of one fault; of a field that there is none of, which was perhaps meant."""
+    """The message for one error; for an unknown field, with the field that was perhaps meant."""
     if fault["type"] == "extra_forbidden":
         return f"there is no such field{_suggest_field(fault['loc'], model)}"
-    context, words = fault.get("ctx", {}), _ERROR_MESSAGES.get(fault["type"], "")
+    context, template = fault.get("ctx", {}), _ERROR_MESSAGES.get(fault["type"], "")
     if fault["type"] == "too_long" and context["field_type"] == "Value":
-        words = _TEXT_TOO_LONG_MESSAGE
+        template = _TEXT_TOO_LONG_MESSAGE
     rest = fault["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return PATTERN_MESSAGES.get(context.get("pattern", "")) or words.format(**context) or rest
+    return PATTERN_MESSAGES.get(context.get("pattern", "")) or template.format(**context) or rest
 
 
 def find_model(title: str) -> type[BaseModel] | None:
-    """The model of that name, which is all that an error tells of it."""
+    """The model of that name; an error tells only the name."""
     found: list[type[BaseModel]] = [BaseModel]
     for each in found:
         if each.__name__ == title:
@@ -298,7 +298,7 @@ def _suggest_field(location: Sequence[int | str], model: type[BaseModel] | None)
 
 
 def field_models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a field may hold."""
+    """The models that are among a field's types."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for each in get_args(annotation):

@@ -52,19 +52,19 @@ def _format_run_id(partition: int, at_ms: int, chance: int) -> str:
 
 
 def make_tick_run_id(partition: int, at_ms: int, schedule: str) -> str:
-    """The id of the run that a schedule, as it is now, makes at a tick: the same, whoever asks."""
+    """The id of the run that a revision of a schedule makes at a tick: the same from every scheduler."""
     chance = int.from_bytes(blake2b(f"{schedule} {at_ms}".encode(), digest_size=8).digest())
     return _format_run_id(partition, at_ms, chance)
 
 
 def make_task_run_id(partition: int, at_ms: int, place: int, plan: str, task: str) -> str:
-    """The id of the run of a task: the same, whoever asks. Those of a plan sort by their place in it."""
+    """The id of the run of a task: the same in every call. The ids of a plan sort by the tasks' places in it."""
     chance = int.from_bytes(blake2b(f"{plan} {task}".encode(), digest_size=8).digest())
     return _format_run_id(partition, at_ms, place << 36 | chance & (1 << 36) - 1)
 
 
 def run_id_prefix(at_ms: int) -> str:
-    """What the ids of runs made at a time begin with; a bound for lists by time."""
+    """The prefix of the ids of runs made at a time; a bound for lists by time."""
     return "run_" + _encode_digits(at_ms)
 
 
@@ -85,7 +85,7 @@ def partition_of(run_id: str) -> int:
 
 
 def id_created_ms(run_id: str) -> int:
-    """When the id was made, by its maker's clock."""
+    """When the id was made, by the clock of the process that made it."""
     return _decode_digits(run_id[_TIME_SLICE])
 
 
@@ -97,18 +97,18 @@ def _decode_digits(digits: str) -> int:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether it is a whole id of a run."""
+    """Whether a text is a complete run id."""
     return _RUN_ID.fullmatch(text) is not None
 
 
 def check_run_id(run_id: object) -> None:
-    """Refuse what is not the id of a run."""
+    """Refuse a text that is not a run id."""
     if not (isinstance(run_id, str) and is_run_id(run_id)):
         raise Invalid(f"{quote_input(run_id)} is not the id of a run; one looks like {new_run_id()}.")
 
 
 def new_nonce() -> str:
-    """45 random bits, enough to tell apart what one server ever sees of one run or worker."""
+    """45 random bits: enough to distinguish all nonces that one server sees of one run or worker."""
     return _encode_digits(int.from_bytes(os.urandom(8)))
 
 

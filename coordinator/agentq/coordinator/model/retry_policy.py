@@ -19,12 +19,12 @@ BackoffFactor = Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)]
 
 
 class OutcomeClassPolicy(BaseModel):
-    """What is different after failures of one class; the rest is as the whole policy says."""
+    """Overrides of the policy for failures of one class."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     retries: RetryCount | None = None
-    """How often it is tried again after this class, which is then counted by itself."""
+    """The number of retries after this class, which then has a budget of its own."""
     delay_ms: Milliseconds | None = None
     factor: BackoffFactor | None = None
     delay_ms_max: Milliseconds | None = None
@@ -33,7 +33,7 @@ class OutcomeClassPolicy(BaseModel):
 
 
 class RetryPolicy(BaseModel):
-    """How often a run is tried again, after what, and when."""
+    """How often a run is retried, after which failures, and when."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
@@ -41,18 +41,18 @@ class RetryPolicy(BaseModel):
     crashes: RetryCount = most.CRASHES
     deferrals: RetryCount = most.DEFERRALS
     delay_ms: Milliseconds = most.DELAY_MS
-    """The first wait; each is `factor` times the one before, up to `delay_ms_max`."""
+    """The first delay; each is `factor` times the one before, up to `delay_ms_max`."""
     factor: BackoffFactor = most.DELAY_FACTOR
     delay_ms_max: Milliseconds = most.BACKOFF_MS_MAX
     delays_ms: DelayList = ()
-    """The waits themselves, in order, in place of these three; the last one again for all that follow."""
+    """Explicit delays, in order, in place of these three; the last one repeats."""
     jitter: bool = True
     max_elapsed_ms: Milliseconds | None = None
-    """No try begins later than this after the submit, or after an operator's retry."""
+    """No attempt begins later than this after the submit, or after an operator's retry."""
     final: OutcomeClasses = ()
-    """Classes that are never tried again."""
+    """Classes that are never retried."""
     only: OutcomeClasses = ()
-    """Of the classes that `failures` pays for, those that are tried again; all if none is named."""
+    """Of the classes that `failures` pays for, those that are retried; all if empty."""
     classes: Annotated[dict[Annotated[OutcomeClass, Field(strict=False)], OutcomeClassPolicy], Field(strict=False)] = {}
 
     @model_validator(mode="after")

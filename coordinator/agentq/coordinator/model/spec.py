@@ -68,7 +68,7 @@ class _StrictModel(BaseModel):
 
 
 class ResourceLimits(_StrictModel):
-    """What a run may use; None is as the worker has it. Without a cgroup, each process is bounded for itself."""
+    """Resources that a run may use; None is the worker's own. Without a cgroup, each process has its own bound."""
 
     memory_bytes: Annotated[int, Field(gt=0)] | None = None
     cpu_s: Annotated[int, Field(gt=0)] | None = None
@@ -79,7 +79,7 @@ class ResourceLimits(_StrictModel):
 
 
 class RunSpec(_StrictModel):
-    """What is to be run, where and when."""
+    """What to run, where and when."""
 
     kind: Literal["command", "function", "agent"]
     name: Annotated[Text, StringConstraints(max_length=most.NAME_LENGTH)] | None = None
@@ -98,22 +98,22 @@ class RunSpec(_StrictModel):
     agent: Name | None = None
     prompt: Annotated[str, limit_bytes(most.PROMPT_BYTES, "the prompt")] | None = None
     turn: AgentTurnOptions | None = None
-    """How the agent is to work."""
+    """Options of the agent."""
     workspace: WorkspaceSpec | None = None
-    """The worktree that it works in; `cwd` is then a folder of that."""
+    """The worktree that the run works in; `cwd` is then a folder in it."""
     inputs: Annotated[dict[Name, RunId], Field(max_length=most.INPUTS)] = Field(default_factory=dict)
-    """Runs whose outcomes stand for `{{ tasks.NAME.result }}` and the like in the prompt, the arguments or the env."""
+    """Runs whose outcomes replace `{{ tasks.NAME.result }}` and the like in the prompt, the arguments or the env."""
     context: Literal["none", "dependencies", "plan"] = "none"
-    """Of which finished tasks an agent is told in its prompt."""
+    """Finished tasks that are described in an agent's prompt."""
     labels: Annotated[dict[Label, Label], Field(max_length=most.LABELS)] = Field(default_factory=dict)
     timeout_ms: TimeoutMs | None = None
-    """The longest that one attempt may run."""
+    """The maximum time of one attempt."""
     silence_timeout_ms: TimeoutMs | None = None
-    """The longest that it may run without a byte of output."""
+    """The maximum time without a byte of output."""
     stop_grace_ms: Milliseconds = most.STOP_GRACE_MS
-    """From the polite signal to the one that cannot be refused."""
+    """The time from SIGTERM to SIGKILL."""
     on_drain: Literal["SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGWINCH"] | None = None
-    """The signal that a command's first process gets when its worker begins to drain, which then lets it go on."""
+    """The signal that a command's first process gets when its worker begins to drain; the run then continues."""
     caps: ResourceLimits | None = None
 
     queue: Name = "default"
@@ -121,7 +121,7 @@ class RunSpec(_StrictModel):
     demands: Annotated[dict[Label, Demand], Field(max_length=most.DEMANDS)] = Field(default_factory=dict)
 
     fair_key: Label | None = None
-    """Whose run it is, among those that take turns in its queue."""
+    """The key that takes turns with others in its queue."""
     delay_ms: Milliseconds | None = None
     due_at_ms: Annotated[int, Field(ge=0, le=most.DUE_AT_MS_MAX)] | None = None
     expires_ms: Milliseconds | None = None
@@ -129,32 +129,32 @@ class RunSpec(_StrictModel):
     on_failed: Literal["skip", "run", "fail"] = "skip"
     dedupe_key: Annotated[Text, StringConstraints(min_length=1, max_length=most.DEDUPE_KEY_LENGTH)] | None = None
     if_live: Literal["return", "reject", "replace", "debounce", "follow"] = "return"
-    """What becomes of it if a live run has its key; see the README."""
+    """What happens to it if a live run has its key; see the README."""
     dedupe_ttl_ms: TimeoutMs | None = None
-    """How long after the submit its key stays taken, even when it has ended sooner."""
+    """How long after the submit its key stays taken, even if the run ends sooner."""
     debounce_max_ms: Milliseconds | None = None
-    """The longest that submits with its key can put it off, from the first of them on."""
+    """The longest time that submits with its key can delay it, counted from the first of them."""
     plan: Name | None = None
     task: Name | None = None
-    """What it is called in its plan."""
+    """Its name in its plan."""
     session: Name | None = None
     retry: RetryPolicy | None = None
     keep_ms: RetentionMs = most.KEEP_MS
     limits: Annotated[dict[LimitKey, LimitUnits], Field(max_length=most.LIMITS_PER_RUN)] = Field(default_factory=dict)
-    """What it needs room under, and how much of what has a rate."""
+    """The limits that it needs capacity under, with the units it takes of a rate."""
     traceparent: Traceparent | None = None
-    """The trace that it was submitted in, as W3C has it. What differs in nothing else is the same run."""
+    """The W3C traceparent of its submit. A submit that differs in nothing else is the same run."""
     parent: RunId | None = None
-    """The run whose child it is: one that can wait for it, and does not leave it behind."""
+    """Its parent run, which can wait for it and does not leave it behind."""
     children: Literal["cancel", "leave"] = "cancel"
-    """What becomes of its own live children if it ends in any other way than completed."""
+    """What happens to its live children if it ends in any other state than completed."""
     may_submit: Annotated[ChildKinds, Field(max_length=most.MAY_SUBMIT)] | None = None
     """What its attempts may submit as children: `agent` (as it is itself), `agent:NAME`, `command`, `function`.
     Without it an agent may submit `agent`, and all others nothing."""
     notes: Annotated[dict[str, JsonValue], limit_bytes(most.NOTES_BYTES, "the JSON of the notes")] = Field(
         default_factory=dict
     )
-    """What its submitter wants to find again with it; nothing is decided by it."""
+    """Data of the submitter, kept with the run and never interpreted."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -178,7 +178,7 @@ class RunSpec(_StrictModel):
         return self
 
     def _works(self) -> None:
-        """Whether what is said of its workspace and its plan goes with the rest."""
+        """Check the fields about workspace and plan against the others."""
         if self.workspace is not None and self.kind not in ("command", "agent"):
             raise ValueError(f"a run of kind {self.kind!r} has no workspace; one of kind 'command' or 'agent' can have")
         if self.workspace is not None and self.cwd is not None and _leaves_folder(self.cwd):
@@ -193,7 +193,7 @@ class RunSpec(_StrictModel):
             raise ValueError("a task has no dedupe_key: in its plan there is one of its name")
 
     def _dedupes(self) -> None:
-        """Whether what is said of its key goes together."""
+        """Check the fields about the dedupe key against each other."""
         if self.dedupe_ttl_ms is not None and self.dedupe_key is None:
             raise ValueError("dedupe_ttl_ms means nothing without dedupe_key")
         if self.dedupe_ttl_ms is not None and self.if_live not in ("return", "reject"):
@@ -207,7 +207,7 @@ class RunSpec(_StrictModel):
 
     @classmethod
     def checked(cls, **fields: Any) -> RunSpec:
-        """Make a spec, or say in one sentence what is wrong with it."""
+        """Make a spec; raises `Invalid` with one sentence."""
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -227,11 +227,11 @@ class RunSpec(_StrictModel):
 
     @property
     def policy(self) -> RetryPolicy | None:
-        """How often it is tried again, also after what goes wrong with its workspace; None if nothing is said of it."""
+        """The retry policy, with the repairs of its workspace; None for the default policy."""
         return self.retry if self.workspace is None else self.workspace.tries(self.retry or RetryPolicy())
 
     def to_wire(self) -> bytes:
-        """The spec as the executor will read it: a call of a function, if it is nothing more, and else JSON."""
+        """The spec as the executor reads it: the bare call of a plain function run, else JSON."""
         if (
             self.kind == "function"
             and self.model_fields_set <= _FUNCTION_CALL_FIELDS
@@ -247,11 +247,11 @@ class RunSpec(_StrictModel):
 
     @property
     def has_only_lane_options(self) -> bool:
-        """Whether nothing has to be decided at submit but the lane."""
+        """Whether the submit script decides nothing but the lane."""
         return self.model_fields_set.isdisjoint(_SUBMIT_FIELDS)
 
     def to_submit_options(self) -> dict[str, Any]:
-        """What the submit script decides by; see lua/run/submit.lua."""
+        """The options of the submit script; see lua/run/submit.lua."""
         said = {name: getattr(self, name) for name in _PLAIN_SUBMIT_FIELDS if name in self.model_fields_set}
         options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         if self.after:
@@ -299,7 +299,7 @@ def _leaves_folder(path: str) -> bool:
 
 
 def parse_spec(text: str, lane: str) -> RunSpec:
-    """Read a spec back."""
+    """Parse a stored spec."""
     call = _FUNCTION_CALL.fullmatch(text)
     if call is not None:
         words, traceparent = split_traceparent(call[2])
@@ -328,11 +328,11 @@ def parse_spec(text: str, lane: str) -> RunSpec:
 
 
 def split_traceparent(call: str) -> tuple[str, dict[str, str]]:
-    """A call of a function, or its arguments, without the trace behind it; and that."""
+    """Split a call of a function, or its arguments, from the trace after it."""
     if call.endswith(("]", "}")):
         return call, {}
-    words, _, traceparent = call.rpartition(" ")
-    return words, {"traceparent": traceparent}
+    bare_call, _, traceparent = call.rpartition(" ")
+    return bare_call, {"traceparent": traceparent}
 
 
 def keep_known_fields(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def keep_known_fields(model: type[BaseModel], fields: dict[str, Any]) -> dict[st
 
 
 class ProcessUsage(BaseModel):
-    """What an attempt's processes were and used."""
+    """The processes of an attempt and the resources they used."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -355,14 +355,14 @@ class ProcessUsage(BaseModel):
 
 
 class AgentSpending(BaseModel):
-    """What an agent has spent: in an attempt, a run or a session."""
+    """The spending of an agent in an attempt, a run or a session."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     cost_usd: float | None = None
-    """None where nobody knows."""
+    """None where the cost is unknown."""
     known_usd: float | None = None
-    """Then, what of it is known."""
+    """Where the cost is unknown, the part of it that is known."""
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -375,13 +375,13 @@ class AgentOutcome(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     verdict: str
-    """One word of the table in `worker/agentq/worker/agents/README.md`."""
+    """A verdict of the table in `worker/agentq/worker/agents/README.md`."""
     session: str | None = None
     """The agent's own id of the conversation."""
     model: str | None = None
     account: str | None = None
     spent: AgentSpending = AgentSpending()
-    """By this attempt."""
+    """The spending of this attempt."""
     denials: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
     duration_ms: int = 0
 
@@ -400,7 +400,7 @@ class Outcome(BaseModel):
     usage: ProcessUsage | None = None
     agent: AgentOutcome | None = None
     work: DeliveredWork | None = None
-    """What it delivered, if it had a workspace."""
+    """The delivery, if the run had a workspace."""
 
     def to_wire(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)

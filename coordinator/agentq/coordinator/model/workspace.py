@@ -1,6 +1,6 @@
 """The workspace of a run: the worktree that it works in, where its commits go, and what was delivered.
 
-The coordinator knows nothing of git. It keeps these words, and who may move which target when (see merge_queue.py).
+The coordinator knows nothing of git. It keeps these values, and which run may move a target (see merge_queue.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _check_line(text: str) -> str:
-    """It becomes an argument of git's, or a part of one."""
+    """Refuse a text that is unsafe as an argument of git, or a part of one."""
     if not text.strip() or text.startswith("-") or not text.isprintable():
         raise ValueError("it should be one line of text, and not begin with -")
     return text
@@ -55,58 +55,58 @@ def _check_port_variables(names: tuple[str, ...]) -> tuple[str, ...]:
 
 _ShortText = StringConstraints(max_length=most.REFERENCE_CHARACTERS)
 CommitReference = Annotated[Text, _ShortText, AfterValidator(_check_line)]
-"""Whatever git takes for a commit: a branch, a tag, `HEAD~1`, a hash."""
+"""Anything that git resolves to a commit: a branch, a tag, `HEAD~1`, a hash."""
 BranchName = Annotated[Text, _ShortText, AfterValidator(_check_branch)]
 _CommandLine = Annotated[TextList, limit_bytes(most.ARGUMENTS_BYTES, "the command line")]
 _RelativePaths = Annotated[TextList, Field(max_length=most.WORKSPACE_PATHS), AfterValidator(_check_relative_paths)]
 
 
 class WorkspaceSpec(BaseModel):
-    """The worktree that a run gets, and what becomes of the work that is done there."""
+    """The worktree that a run gets, and how its work is delivered."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     repository: Annotated[Text, _ShortText, AfterValidator(_check_repository)]
-    """The absolute path of one on the worker's host, or an address."""
+    """The absolute path of a repository on the worker's host, or a URL."""
     base: CommitReference
-    """What it starts from: recorded at the submit, and resolved to a commit when the run is claimed."""
+    """The start commit: recorded at the submit, and resolved when the run is claimed."""
     target: BranchName | None = None
-    """The branch that the work goes to, and starts from where it has the base; with merge `none`, only the latter."""
+    """The branch to merge into, and to start from if it contains the base; with merge `none`, only the latter."""
     merge: Literal["squash", "rebase", "merge", "none"] = "squash"
-    """How it gets there. With `squash` a run is exactly one commit."""
+    """How the work is merged. With `squash` a run is exactly one commit."""
 
     setup: _CommandLine = ()
     setup_timeout_ms: TimeoutMs | None = None
     copy_files: _RelativePaths = ()
     link_files: _RelativePaths = ()
-    """Paths in the repository's own checkout that the worktree gets: copies of them, or links to them."""
+    """Paths in the repository's own checkout that the worktree gets, copied or linked."""
     sparse: _RelativePaths = ()
-    """If not empty, all that is checked out."""
+    """If not empty, the only paths that are checked out."""
     ports: Annotated[TextList, Field(max_length=most.WORKSPACE_PORTS), AfterValidator(_check_port_variables)] = ()
-    """Variables that each get the number of a free port."""
+    """Variables that each get a free port number."""
     trust: Literal["none", "repo"] = "none"
     """Whether the hooks of the repository may run."""
     sign: bool = False
     dirty: Literal["allow", "refuse"] = "allow"
-    """Whether the repository's own checkout may have changes that nobody has committed."""
+    """Whether the repository's own checkout may have uncommitted changes."""
 
     check: _CommandLine = ()
-    """What must succeed on the merged work before the target moves."""
+    """The command that must succeed on the merged work before the target moves."""
     check_timeout_ms: TimeoutMs | None = None
     check_ignored: Literal["clean", "keep"] = "clean"
-    """Whether files that the repository ignores, such as what a check has built, are there for the next check."""
+    """Whether ignored files, such as a check's build output, are kept for the next check."""
     on_check: Literal["agent", "retry", "fail"] = "agent"
-    """Who repairs work whose check fails: the agent in its conversation, another attempt, or none."""
+    """Who fixes a failing check: the agent in its conversation, another attempt, or none."""
     on_conflict: Literal["agent", "resolver", "retry", "fail"] = "agent"
     resolver: Name | None = None
     """The agent that resolves conflicts, if not the run's own."""
     rounds: Annotated[int, Field(ge=0, le=most.REPAIR_ROUNDS_MAX)] = 2
-    """How often a conflict, or a check that fails, goes back to be repaired."""
+    """How often a conflict or a failing check goes back to be repaired."""
 
     tree: Literal["auto", "clean", "same"] = "auto"
-    """What another attempt starts from; `auto`: `same` for an agent that goes on in its conversation, else `clean`."""
+    """The start of another attempt; `auto`: `same` for an agent that continues its conversation, else `clean`."""
     keep: Literal["failed", "always", "never"] = "failed"
-    """Of which runs the worktree stays for somebody to look at."""
+    """The runs whose worktrees are kept for inspection."""
     push: bool = False
     remote: CommitReference = "origin"
     update_checkout: bool = False
@@ -116,8 +116,8 @@ class WorkspaceSpec(BaseModel):
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
         if self.merge == "none" and (self.update_checkout or self.after_merge):
-            said = "update_checkout" if self.update_checkout else "after_merge"
-            raise ValueError(f"with merge 'none' the work goes nowhere, so it has no {said}")
+            useless = "update_checkout" if self.update_checkout else "after_merge"
+            raise ValueError(f"with merge 'none' the work goes nowhere, so it has no {useless}")
         if (self.on_conflict == "resolver") != (self.resolver is not None):
             raise ValueError(
                 "on_conflict 'resolver' needs 'resolver', the agent that is to resolve conflicts"
@@ -130,23 +130,23 @@ class WorkspaceSpec(BaseModel):
         return self
 
     def tries(self, policy: RetryPolicy) -> RetryPolicy:
-        """The policy of a run that works here: repairs are counted separately and do not wait."""
-        said = {OutcomeClass.CONFLICT: self.on_conflict, OutcomeClass.CHECK: self.on_check}
+        """The retry policy of a run that works here: repairs have a budget of their own and no delay."""
+        actions = {OutcomeClass.CONFLICT: self.on_conflict, OutcomeClass.CHECK: self.on_check}
         rounds = {
-            class_: OutcomeClassPolicy(retries=0 if word == "fail" else self.rounds, delay_ms=0)
-            for class_, word in said.items()
+            class_: OutcomeClassPolicy(retries=0 if action == "fail" else self.rounds, delay_ms=0)
+            for class_, action in actions.items()
             if class_ not in policy.final
         }
         return policy.model_copy(update={"classes": rounds | policy.classes})
 
 
 class DeliveredWork(BaseModel):
-    """What an attempt delivered."""
+    """The commits that an attempt delivered."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     commit: str | None = None
-    """The work as it is in the target, or on its own branch if it did not get there; None if nothing was changed."""
+    """The delivered commit, in the target or else on the run's own branch; None if nothing was changed."""
     base: str | None = None
     """The commit that the work started from."""
     branch: str | None = None

@@ -126,7 +126,7 @@ class _EventReader(threading.Thread):
     """Follows one partition and rings the bells of runs that end."""
 
     def __init__(self, events: PartitionEvents) -> None:
-        super().__init__(name="agentq-outcomes", daemon=True)
+        super().__init__(name="agentq-run-ends", daemon=True)
         self._events = events
         self._after = events.last_id()
         self._strayed = False

@@ -1,9 +1,9 @@
 """Computes the ticks of a schedule: cron in a time zone, a fixed interval, or once; and which late ticks still count.
 
-A tick is a time, in milliseconds. All that is asked here is computed from a rule and times alone, so that whoever asks
-gets the same answer. Cron lines mean what they mean to Debian's cron when the clocks change: a job at a fixed time that
-falls into the hour that is left out runs right after it, and one in the hour that comes twice runs the first time; one
-whose minute or hour begins with `*` goes by the time that really passes.
+A tick is a time, in milliseconds. Every function computes from a rule and times alone, so every process gets the same
+answer. When the clocks change, cron lines behave as in Debian's cron: a job at a fixed time in the hour that is left
+out runs right after that hour, and a job in the hour that comes twice runs the first time; a job with a minute or hour
+that begins with `*` follows elapsed time.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ CRON_FIELDS = {
     "day-of-week": "0 to 7",
 }
 LOOKBACK_STEPS_MS = (60_000, 3_600_000, 86_400_000, most.CATCH_UP_MS_MAX)
-"""How far back the latest tick is looked for, step by step, so that few ticks are counted up on the way."""
+"""How far back to look for the latest tick, step by step, so that few ticks are computed on the way."""
 
 TimestampMs = Annotated[int, Field(ge=0, le=most.DUE_AT_MS_MAX)]
 
 
 class ScheduleStep(NamedTuple):
-    """What is to be done of a schedule: run a tick, or none where all were missed; and what comes next, if anything."""
+    """The next step of a schedule: the tick to run, None if all were missed; and the tick after it, None at the end."""
 
     tick_ms: int | None
     next_ms: int | None
@@ -61,13 +61,13 @@ class ScheduleRule(BaseModel):
     tz: str = "UTC"
     every_ms: Annotated[int, Field(ge=most.EVERY_MS_MIN, le=most.DELAY_MS_MAX)] | None = None
     start_ms: TimestampMs | None = None
-    """From when the interval counts, its first tick being one interval later; from when it is added, if not given."""
+    """The start of the interval, whose first tick is one interval later; by default, the time when it is added."""
     at_ms: TimestampMs | None = None
     until_ms: TimestampMs | None = None
-    """No tick comes after this."""
+    """The time after which there are no more ticks."""
     jitter_ms: Annotated[int, Field(ge=0, le=most.JITTER_MS_MAX)] = 0
     missed: Literal["none", "latest", "all"] = "none"
-    """What becomes of ticks that nobody was there for: nothing, or within `catch_up_ms` the latest or all are run."""
+    """Which ticks that no scheduler fired in time are run late, within `catch_up_ms`: none, the latest or all."""
     catch_up_ms: Annotated[Milliseconds, Field(gt=0, le=most.CATCH_UP_MS_MAX)] | None = None
 
     @model_validator(mode="after")
@@ -94,14 +94,14 @@ class ScheduleRule(BaseModel):
         return next_cron_tick(self.cron or "", self.tz, at_ms)
 
     def wake_ms(self, schedule: str, tick_ms: int) -> int:
-        """When a tick is run: a little later than it comes, by as much for whoever asks."""
+        """When a tick is run: the tick plus its jitter, which is the same in every process."""
         if not self.jitter_ms:
             return tick_ms
         chance = int.from_bytes(blake2b(f"jitter {schedule} {tick_ms}".encode(), digest_size=8).digest())
         return tick_ms + chance % self.jitter_ms
 
     def step(self, schedule: str, next_ms: int, now_ms: int) -> ScheduleStep:
-        """What is due of it now, if `next_ms` is its next tick. Ticks before the one to run were missed."""
+        """The step that is due now, if `next_ms` is the next tick. Ticks before the one to run were missed."""
         oldest_ms = now_ms - (self.catch_up_ms or most.TICK_DELAY_MS_MAX)
 
         def due(tick_ms: int | None) -> bool:
@@ -116,7 +116,7 @@ class ScheduleRule(BaseModel):
         return ScheduleStep(tick, self.after(tick))
 
     def _latest(self, first: int, now_ms: int, schedule: str) -> int:
-        """The last tick that is due, of those from `first` on."""
+        """The last due tick from `first` on."""
         for back_ms in LOOKBACK_STEPS_MS:
             later = self._from(first, now_ms - back_ms - self.jitter_ms)
             if later is not None and self.wake_ms(schedule, later) <= now_ms:
@@ -127,7 +127,7 @@ class ScheduleRule(BaseModel):
         return first
 
     def _from(self, next_ms: int, at_ms: int) -> int | None:
-        """The first tick at this time or later, where that is later than the next one."""
+        """The first tick at or after `at_ms`, but not before `next_ms`."""
         return next_ms if at_ms <= next_ms else self.after(at_ms - 1)
 
     def describe(self) -> str:
@@ -142,8 +142,8 @@ class ScheduleRule(BaseModel):
 
 
 def next_cron_tick(line: str, tz: str, at_ms: int) -> int | None:
-    """The first time later than this that a cron line tells; None if there is none in fifty years."""
-    from datetime import datetime  # with cronsim and zoneinfo, for those alone who have schedules
+    """The first tick of a cron line after a time; None if there is none in fifty years."""
+    from datetime import datetime  # imported here, with cronsim and zoneinfo: only schedules need them
 
     from cronsim import CronSim, CronSimError
 
@@ -151,7 +151,7 @@ def next_cron_tick(line: str, tz: str, at_ms: int) -> int | None:
     try:
         for moment in CronSim(fields, datetime.fromtimestamp(at_ms // 1000, load_timezone(tz))):
             tick_ms = int(moment.timestamp()) * 1000
-            # In the hour that comes twice, the second time, the first is still ahead of it by the clock on the wall.
+            # In the second pass of the hour that comes twice, wall clock time still places the first pass ahead.
             if tick_ms > at_ms:
                 return tick_ms
     except CronSimError as error:
@@ -164,7 +164,7 @@ def next_cron_tick(line: str, tz: str, at_ms: int) -> int | None:
 
 
 def parse_cron(line: str) -> str:
-    """The five fields of a cron line, of which some have names."""
+    """The five fields of a cron line, or of its alias such as `@daily`."""
     fields = CRON_ALIASES.get(line.strip().lower(), line)
     if len(fields.split()) != 5 or len(fields) > most.CRON_LENGTH:
         raise Invalid(

@@ -1,8 +1,8 @@
 """The records and verbs of schedules.
 
-A schedule lives in one partition, that of its name, with the runs that it makes. What time imposes on it is the work of
-the scheduler (`duties/scheduler.py`). What is computed here from a schedule as it was read is written only if it still
-is so; if not, it is read and computed again.
+A schedule lives in one partition, determined by its name, with the runs that it makes. The scheduler
+(`duties/scheduler.py`) fires its ticks. Verbs here compute from a schedule as it was read, and the script writes only
+if the revision is unchanged; otherwise they read and compute again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.coordinator.storage.store import NamespaceStore
 
 UPDATE_ATTEMPTS = 10
-"""How often a schedule that others change all the time is read anew."""
+"""How often a change is tried again while other callers change the schedule."""
 TIMING_FIELDS = {"after": "waits for other runs", "due_at_ms": "has a time of its own", "delay_ms": "has a delay"}
-"""What decides when a run begins, where that is for the schedule to say."""
+"""Fields of a spec that decide when a run begins, which the schedule decides instead."""
 
 
 class OverlapPolicy(StrEnum):
-    """What becomes of a tick whose schedule has a run that has not ended."""
+    """What happens at a tick while an earlier run of the schedule has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -43,7 +43,7 @@ class OverlapPolicy(StrEnum):
 
 
 class ScheduleState(StrEnum):
-    """Where a schedule stands. `faulty`: its next step cannot be computed, and is tried again every minute."""
+    """The state of a schedule. `faulty`: its next step cannot be computed, and is tried again every minute."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -52,7 +52,7 @@ class ScheduleState(StrEnum):
 
 
 class ScheduleHistoryEntry(BaseModel):
-    """What became of a tick, or of several that were missed, up to `before_ms`; or of a run that was asked for."""
+    """What happened to a tick, to several missed ones up to `before_ms`, or to a run triggered by a client."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -65,7 +65,7 @@ class ScheduleHistoryEntry(BaseModel):
 
 
 class ScheduleRecord(BaseModel):
-    """A schedule as it stands. Rule and spec are missing where they cannot be read."""
+    """A schedule. Rule and spec are None where they cannot be read."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -81,11 +81,11 @@ class ScheduleRecord(BaseModel):
     paused_at_ms: int | None
     ended_at_ms: int | None
     why: str
-    """Why it is paused, or what is wrong with it."""
+    """Why it is paused or faulty."""
     made_by: str
-    """The token that made it, or put it in the place of another; empty without one."""
+    """The token that created or replaced it; empty without one."""
     live: list[str]
-    """The runs that it made and that have not ended, oldest first."""
+    """Its runs that have not ended, oldest first."""
 
     def coming(self, number: int, now_ms: int) -> list[int]:
         """Its next ticks; none while it is paused."""
@@ -121,39 +121,45 @@ class Schedules:
         replace: bool = False,
         operation: str | None = None,
     ) -> ScheduleRecord:
-        """Put a schedule into the world. One of that name is replaced if that is wanted, and else this is refused.
+        """Add a schedule. With `replace`, an existing one is replaced; without, it raises `Duplicate`.
 
-        What is replaced keeps its history and its pause, and an interval that is still the same goes on counting.
+        A replaced schedule keeps its history and its pause; an unchanged interval keeps its start.
         """
         self._check(name, spec)
         revision = operation or self.store.nonce()
-        # Runs that have to wait for earlier ones of the same schedule go on however these end.
+        # A run that waits for an earlier run of the same schedule runs whether that one completes or not.
         spec = spec.model_copy(update={"on_failed": "run"})
-        words = (spec.lane, spec.to_wire(), to_json(spec.to_submit_options()))
+        run_arguments = (spec.lane, spec.to_wire(), to_json(spec.to_submit_options()))
 
-        def say() -> str:
+        def put() -> str:
             before = self._read(name) if replace else None
-            going_on = self._going_on(rule, before.rule if before else None)
-            next_ms = self._first(name, going_on, before)
-            now_and_before = ("" if before is None else before.revision, revision)
-            how = (overlap.value, going_on.model_dump_json(exclude_defaults=True))
+            started = self._with_start(rule, before.rule if before else None)
+            next_ms = self._first(name, started, before)
+            revisions = ("" if before is None else before.revision, revision)
+            rule_arguments = (overlap.value, started.model_dump_json(exclude_defaults=True))
             return self._call(
-                "schedule/put", name, *now_and_before, *how, *words, next_ms, going_on.wake_ms(name, next_ms)
+                "schedule/put",
+                name,
+                *revisions,
+                *rule_arguments,
+                *run_arguments,
+                next_ms,
+                started.wake_ms(name, next_ms),
             )
 
-        if self._again(name, say) == "exists":
+        if self._until_written(name, put) == "exists":
             raise Duplicate(f"There is a schedule {name} already; `--replace` puts this one in its place.")
         return self.get(name)
 
     def pause(self, name: str, why: str = "") -> ScheduleRecord:
-        """Let no tick come until the schedule is resumed; the runs that it made go on."""
+        """Stop the ticks until the schedule is resumed; its runs continue."""
         self._raise_refusal(name, self._call("schedule/pause", check_schedule_name(name), why[:ERROR_CHARACTERS]))
         return self.get(name)
 
     def resume(self, name: str) -> ScheduleRecord:
-        """Let a schedule go on. What it missed meanwhile is run only where it catches up."""
+        """Resume a schedule. Ticks missed meanwhile are run only if its rule catches up."""
 
-        def say() -> str:
+        def resume() -> str:
             found = self.get(name)
             expected, next_ms = found.next_at_ms, found.next_at_ms
             if found.rule is None or expected is None:
@@ -166,11 +172,11 @@ class Schedules:
                 "schedule/resume", name, found.revision, expected, "" if next_ms is None else next_ms, wake_ms
             )
 
-        self._again(name, say)
+        self._until_written(name, resume)
         return self.get(name)
 
     def run(self, name: str, *, run_id: str | None = None) -> SubmitReceipt:
-        """Make a run of it now, whatever its next tick, its policy and its pause say."""
+        """Submit a run of it now, regardless of its next tick, overlap policy and pause."""
         run_id = run_id or new_run_id(self.partition(check_schedule_name(name)), self.store.time_ms())
         word = self._call("schedule/trigger", name, run_id)
         if word.startswith("exists "):
@@ -179,18 +185,18 @@ class Schedules:
         return SubmitReceipt(run_id, created=True)
 
     def remove(self, name: str) -> None:
-        """Remove a schedule and its history; the runs that it made go on."""
+        """Remove a schedule and its history; its runs continue."""
         self.get(name)
         self._call("schedule/delete", name)
 
     # ---- reading
 
     def partition(self, name: str) -> int:
-        """Where a schedule lives, with the runs that it makes."""
+        """The partition of a schedule and its runs."""
         return crc32(name.encode()) % self.store.keyspace.partitions
 
     def get(self, name: str) -> ScheduleRecord:
-        """A schedule as it stands."""
+        """Return a schedule."""
         found = self._read(check_schedule_name(name))
         if found is None:
             raise NotFound(f"There is no schedule {name[:80]}; `agentq schedule ls` shows those that there are.")
@@ -205,10 +211,10 @@ class Schedules:
         yield from (found for found in map(self._read, sorted(names)) if found is not None)
 
     def history(self, name: str, most: int = 20) -> list[ScheduleHistoryEntry]:
-        """What became of its ticks, the newest first."""
+        """The history of its ticks, the newest first."""
         key = self.store.key(self.partition(name), "schedule_history", check_schedule_name(name))
-        told: list[str] = self.store.connection.command("LRANGE", key, 0, most - 1)
-        return [ScheduleHistoryEntry.model_validate_json(each) for each in told]
+        entries: list[str] = self.store.connection.command("LRANGE", key, 0, most - 1)
+        return [ScheduleHistoryEntry.model_validate_json(entry) for entry in entries]
 
     def _read(self, name: str) -> ScheduleRecord | None:
         self.store.guard()
@@ -222,15 +228,15 @@ class Schedules:
 
     # ---- how it is done
 
-    def _going_on(self, rule: ScheduleRule, before: ScheduleRule | None) -> ScheduleRule:
-        """An interval counts from now on, or, if it is still the same, from where it did."""
+    def _with_start(self, rule: ScheduleRule, before: ScheduleRule | None) -> ScheduleRule:
+        """The rule with the start of its interval: now, or the old start if the interval is unchanged."""
         if rule.every_ms is None or rule.start_ms is not None:
             return rule
         same = before is not None and rule.every_ms == before.every_ms
         return rule.model_copy(update={"start_ms": before.start_ms if before and same else self.store.time_ms()})
 
     def _first(self, name: str, rule: ScheduleRule, before: ScheduleRecord | None) -> int:
-        """The first tick from now on, or, where the times are still the same, the one that was next."""
+        """The first tick from now on; the old next tick if the times are unchanged."""
         now_ms = self.store.time_ms()
         if before is not None and before.next_at_ms is not None and _rule_times(rule) == _rule_times(before.rule):
             return before.next_at_ms
@@ -243,7 +249,7 @@ class Schedules:
         check_schedule_name(name)
         for field, sentence in TIMING_FIELDS.items():
             if getattr(spec, field):
-                raise Invalid(f"The run of a schedule {sentence}; when it runs is for the schedule to say.")
+                raise Invalid(f"The run of a schedule {sentence}; leave that to the schedule.")
         home = self._queue.home(spec)
         if home is not None and home != self.partition(name):
             other = next(f"{name}-{number}" for number in count(2) if self.partition(f"{name}-{number}") == home)
@@ -252,14 +258,14 @@ class Schedules:
                 f"name it {other}, which lives there."
             )
 
-    def _again(self, name: str, say: Callable[[], str]) -> str:
-        """Say what was computed from a schedule as it was read, until it was still so."""
+    def _until_written(self, name: str, change: Callable[[], str]) -> str:
+        """Repeat a change until the schedule was not changed between its read and its write."""
         for _ in range(UPDATE_ATTEMPTS):
-            word = say()
+            word = change()
             if word != "stale":
                 self._raise_refusal(name, word)
                 return word
-        raise Stale(f"The schedule {name} is being changed all the time; nothing was done.")
+        raise Stale(f"Other callers keep changing the schedule {name}; nothing was changed. Try again.")
 
     def _call(self, script: str, name: str, *words: CommandArgument) -> str:
         return str(self.store.call(script, self.partition(name), name, *words))
@@ -271,12 +277,12 @@ class Schedules:
 
 
 def check_schedule_name(name: str) -> str:
-    """The name of a schedule, or what is wrong with it in one sentence."""
+    """Validate the name of a schedule; raises `Invalid` with one sentence."""
     return check_name(_name_adapter, name, "schedule")
 
 
 def make_schedule_rule(**fields: Any) -> ScheduleRule:
-    """A rule that can be reckoned with, or what is wrong with it in one sentence."""
+    """Make a rule that has ticks; raises `Invalid` with one sentence."""
     try:
         rule = ScheduleRule(**fields)
     except ValidationError as error:
@@ -294,12 +300,12 @@ def _rule_times(rule: ScheduleRule | None) -> tuple[object, ...]:
 
 
 def _parse_schedule(name: str, fields: dict[str, str], live: list[str]) -> ScheduleRecord:
-    """A schedule from its hash, as far as that can be read."""
+    """Parse a schedule from its hash, as far as that can be read."""
     rule, spec, fault = None, None, fields.get("fault", "")
     try:
         rule = ScheduleRule.model_validate_json(fields.get("rule", ""))
         spec = parse_spec(fields["spec"], fields["lane"])
-    except Exception as error:  # noqa: BLE001 - whatever somebody has done to it, it has to be shown
+    except Exception as error:  # noqa: BLE001 - a damaged record must be shown, whatever the damage
         fault = fault or f"its record is damaged ({type(error).__name__})"
 
     def number(field: str) -> int | None:

@@ -1,7 +1,7 @@
 """The conversation of an attempt of an agent: what it starts from, and what it records while it runs.
 
-They are their run's, or their session's where the run is a turn of one. All of this is said by the attempt that holds
-the run, shows its fence, and can be sent twice.
+A conversation belongs to a run, or to a session if the run is a turn. Only the attempt that holds the run calls these
+verbs; it shows its fence, and each can be sent twice.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _budgets_adapter: TypeAdapter[AgentBudgets] = TypeAdapter(AgentBudgets)
 
 
 class TranscriptTooLarge(Invalid):
-    """A transcript is too large to travel; its conversation stays where it is."""
+    """A transcript is too large to store; its conversation stays on its host."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingTotals:
-    """What was spent, so far: by a run since it began or began anew, and by its session, if it has one."""
+    """The spending so far: of a run since its first start or last operator retry, and of its session, if any."""
 
     run: AgentSpending
     session: AgentSpending | None
@@ -53,32 +53,32 @@ class SpendingTotals:
 
 @dataclass(frozen=True, slots=True)
 class AgentConversation:
-    """What an attempt begins from."""
+    """The conversation that an attempt starts from."""
 
     agent_session: str | None
-    """What the agent calls it; None where there is none to go on with."""
+    """The agent's own id of the conversation; None if there is none to continue."""
     host: str | None
-    """Where it was last gone on with."""
+    """The host that continued it last."""
     account: str | None
     movable: bool
-    """Whether a transcript of it can be had, with `carried`."""
+    """Whether its transcript is stored; `carried` returns it."""
     fork: bool
-    """Whether it is another session's, to be gone on from as one of its own."""
-    begun: bool
-    """Whether an earlier attempt of this run was in it already."""
+    """Whether it belongs to another session, and is to be continued as a copy."""
+    has_earlier_attempt: bool
+    """Whether an earlier attempt of this run continued it already."""
     model: str | None
-    """That the session was begun with, or of the run's last attempt."""
+    """The model that the session began with, or of the run's last attempt."""
     cwd: str | None
     totals: Mapping[str, float]
-    """The agent's own running totals when they were last told."""
+    """The agent's own running totals, as last reported."""
     spent: SpendingTotals
-    """Before this attempt."""
+    """The spending before this attempt."""
     budgets: AgentBudgets | None
-    """Of the session."""
+    """The budgets of the session."""
 
 
 class _ConversationReply(NamedTuple):
-    """The reply of the script, word for word."""
+    """The fields of the script's reply."""
 
     agent_session: str
     host: str
@@ -91,17 +91,17 @@ class _ConversationReply(NamedTuple):
     budgets: str
     run: str
     session: str
-    begun: str
+    has_earlier_attempt: str
 
 
 class AgentConversations:
-    """What the attempts of agents say."""
+    """The verbs of attempts about their conversations."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
 
     def open(self, claim: Claim) -> AgentConversation:
-        """What an attempt begins from."""
+        """The conversation that an attempt starts from."""
         stored = _ConversationReply(*self._ask("conversation/get", claim))
         return AgentConversation(
             agent_session=stored.agent_session or None,
@@ -109,7 +109,7 @@ class AgentConversations:
             account=stored.account or None,
             movable=stored.carried == "1",
             fork=stored.fork == "1",
-            begun=stored.begun == "1",
+            has_earlier_attempt=stored.has_earlier_attempt == "1",
             model=stored.model or None,
             cwd=stored.cwd or None,
             totals=json.loads(stored.totals) if stored.totals else {},
@@ -120,9 +120,9 @@ class AgentConversations:
     def bind(
         self, claim: Claim, agent_session: str | None, *, host: str, account: str = "", model: str = "", movable: bool
     ) -> None:
-        """Say which conversation an attempt is in; None that there is none to go on with: the next one begins anew.
+        """Record the conversation of an attempt; None if there is none to continue, so that the next is new.
 
-        Unless it is movable, later attempts and turns go to this host.
+        Unless it is movable, later attempts and turns are pinned to this host.
         """
         stored = [_validate(_fact_adapter, text or "", what) for text, what in (
             (agent_session, "session of an agent"), (account, "account"), (model, "model")
@@ -139,16 +139,16 @@ class AgentConversations:
         )
 
     def spend(self, claim: Claim, spending: AgentSpending, totals: Mapping[str, float] | None = None) -> SpendingTotals:
-        """Say what an attempt has spent so far, in all; returns what its run and session have, with that.
+        """Record the total spending of an attempt so far; returns the totals of its run and session.
 
-        `totals` are the agent's own running totals, for the next attempt to begin from.
+        `totals` are the agent's own running totals, which the next attempt starts from.
         """
         cost: CommandArgument = "" if spending.cost_usd is None else round(spending.cost_usd * 1_000_000)
         numbers = (spending.input_tokens, spending.cached_tokens, spending.output_tokens, spending.turns)
         if not 0 <= (spending.cost_usd or 0) < SPENT_USD_MAX or not all(
             0 <= each < SPENT_COUNT_MAX for each in numbers
         ):
-            raise Invalid(f"Nobody can have spent that: {spending}.")
+            raise Invalid(f"The spending is out of range: {spending}.")
         result = json.dumps(dict(totals)) if totals else ""
         if len(result) > TOTALS_BYTES:
             raise Invalid(f"The totals have {len(result)} bytes; {TOTALS_BYTES} is the most.")
@@ -156,7 +156,7 @@ class AgentConversations:
         return _parse_totals(run, session)
 
     def carry(self, claim: Claim, transcript: bytes) -> None:
-        """Keep the transcript of an attempt's conversation, for other hosts, in place of the last; it must be bound."""
+        """Store the transcript of an attempt's conversation for other hosts, replacing the last; it must be bound."""
         packed = b85encode(zlib.compress(transcript))
         if len(packed) > TRANSCRIPT_BYTES:
             raise TranscriptTooLarge(
@@ -165,12 +165,12 @@ class AgentConversations:
         self._call("conversation/save_transcript", claim, packed)
 
     def carried(self, claim: Claim) -> bytes | None:
-        """The transcript of the conversation that an attempt goes on with, if it was carried."""
+        """The stored transcript of the conversation that an attempt continues, if there is one."""
         (packed,) = self._ask("conversation/get_transcript", claim)
         try:
             return zlib.decompress(b85decode(packed)) if packed else None
         except (ValueError, zlib.error) as error:
-            raise Invalid(f"The transcript that was carried is broken: {error}.") from error
+            raise Invalid(f"The stored transcript cannot be read: {error}.") from error
 
     def _call(self, script: str, claim: Claim, *words: CommandArgument) -> None:
         reply = self.store.call(script, partition_of(claim.id), claim.id, claim.fence, *words)

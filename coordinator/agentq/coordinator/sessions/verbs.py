@@ -1,9 +1,8 @@
 """The records and verbs of sessions: conversations with an agent, whose runs are turns, one after the other.
 
-A session has an agent, and what that agent calls the conversation; the host that has it, or a transcript that travels;
-what all turns have spent, and how much they may. Its turns stand in a line (see `lua/shared/session_turns.lua`): a
-submit to a session that is busy is not refused, it waits. What is said of a session by those who use it is here; what
-its turns tell of it is in `conversations.py`.
+A session has an agent and the agent's own id of the conversation; the host that has it, or a stored transcript; what
+all turns have spent, and their budgets. Its turns wait in a queue (see `lua/shared/session_turns.lua`): a submit to a
+busy session is not refused, it waits. This module has the verbs of clients; `conversations.py` those of attempts.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from agentq.coordinator.storage.socket_link import parse_script_json
 from agentq.coordinator.storage.store import NamespaceStore
 
 FIELDS_PER_SESSION = 4
-"""Of each session in the reply of the script."""
+"""Fields of each session in the reply of `session/list`."""
 NAME_DIGEST_BYTES = 6
-"""Of what tells sessions apart that were given no name."""
+"""Bytes of the digest in a generated name."""
 
 RunIdList = list[str]
 
@@ -42,7 +41,7 @@ _model_adapter: TypeAdapter[str] = TypeAdapter(ModelName)
 
 
 class SessionRecord(BaseModel):
-    """A session as it stands."""
+    """A session."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -54,40 +53,40 @@ class SessionRecord(BaseModel):
     """When a turn was last submitted to it, or ended."""
     closed_at_ms: int | None = None
     agent_session: str | None = None
-    """What the agent calls the conversation; None before its first turn has begun."""
+    """The agent's own id of the conversation; None before its first turn has begun."""
     host: str | None = None
-    """Where it was last gone on with."""
+    """The host that continued it last."""
     stays: bool
-    """Whether it must be gone on with there: it cannot travel."""
+    """Whether only that host can continue it."""
     account: str | None = None
     cwd: str | None = None
     model: str | None = None
     budgets: AgentBudgets | None = None
-    """Of all turns together."""
+    """The budgets of all turns together."""
     spent: AgentSpending
     forked_from: str | None = None
     made_by: str = ""
     """The token that made it; empty without one."""
     last: str | None = None
-    """The turn that was submitted last."""
+    """The last submitted turn."""
     live: str | None
-    """The turn whose turn it is."""
+    """The first turn that has not ended."""
     turns: int
-    """How many stand in the line, that one among them."""
+    """The number of turns that have not ended, the live one included."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionListPage:
-    """Part of a list. With `cursor` the next call goes on; without one, this was all."""
+    """A page of a list. `cursor` is for the next call; None at the end."""
 
     sessions: list[SessionRecord]
     cursor: str | None
     damaged: list[str] = field(default_factory=list)
-    """Names of those whose records cannot be read."""
+    """Names of sessions whose records cannot be read."""
 
 
 class Sessions:
-    """What anyone may say of sessions."""
+    """The sessions of one namespace."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
@@ -103,26 +102,26 @@ class Sessions:
         fork: str | None = None,
         operation: str | None = None,
     ) -> SessionRecord:
-        """Begin a session; with `fork`, one that goes on from where that one is, which goes on by itself.
+        """Make a session; with `fork`, one that starts from a copy of that session's conversation.
 
-        Without a name it gets one. What is not said is as in the session that it goes on from. Said again with the same
-        `operation`, it is the same session.
+        Without a name, one is generated. Fields that are None are taken from the forked session. A second call with the
+        same `operation` returns the same session.
         """
         agent, fork = check_session_name(agent, "an agent"), fork and check_session_name(fork)
         operation = operation or self.store.nonce()
         name = self._generate_name(agent, fork, operation) if name is None else self._check_new_name(name, fork)
-        where = "" if cwd is None else _validate(_text_adapter, cwd, "a folder")
-        which = "" if model is None else _validate(_model_adapter, model, "a model")
+        folder = "" if cwd is None else _validate(_text_adapter, cwd, "a folder")
+        model_name = "" if model is None else _validate(_model_adapter, model, "a model")
         caps = "" if budgets is None else budgets.model_dump_json(exclude_none=True)
-        words: tuple[CommandArgument, ...] = (name, agent, where, which, caps, fork or "", operation)
-        reply = str(self.store.call("session/create", self.partition(name), *words))
+        arguments: tuple[CommandArgument, ...] = (name, agent, folder, model_name, caps, fork or "", operation)
+        reply = str(self.store.call("session/create", self.partition(name), *arguments))
         if reply.startswith("no_session"):
             raise NotFound(self.unknown(fork or ""))
         self._raise_refusal(name, reply)
         return self.get(name)
 
     def get(self, name: str) -> SessionRecord:
-        """A session as it stands."""
+        """Return a session."""
         found = self._read(self.partition(check_session_name(name)), "", 1, name).sessions
         if not found:
             raise NotFound(self.unknown(name))
@@ -153,12 +152,12 @@ class Sessions:
                 return
 
     def turns(self, name: str, *, limit: int = 100, cursor: str | None = None) -> RunListPage:
-        """A page of its runs, newest first, also of those that are not turns."""
+        """A page of its runs, newest first, those included that are not turns."""
         self.get(name)
         return RunQueries(self.store).page(RunFilter(session=name), limit=limit, cursor=cursor)
 
     def line(self, name: str, most: int = 100) -> RunIdList:
-        """The turns that have not ended, the first first."""
+        """The turns that have not ended, in order."""
         partition = self.partition(check_session_name(name))
         ids: RunIdList = self.store.connection.command(
             "ZRANGE", self.store.key(partition, "session_turns", name), 0, most - 1
@@ -166,7 +165,7 @@ class Sessions:
         return ids
 
     def close(self, name: str, *, cancel: bool = False) -> SessionRecord:
-        """Let it take no more turns. What is in its line goes on; or is cancelled, and what runs is to stop."""
+        """Refuse further turns. Those submitted already continue; with `cancel`, they are cancelled or stopped."""
         partition = self.partition(check_session_name(name))
         while True:
             reply = str(self.store.call("session/close", partition, name, 1 if cancel else ""))
@@ -176,11 +175,11 @@ class Sessions:
                 return self.get(name)
 
     def partition(self, name: str) -> int:
-        """Where a session lives, with its runs."""
+        """The partition of a session and its runs."""
         return session_partition(self.store, name)
 
     def unknown(self, name: str) -> str:
-        """That there is no session of this name, and what may have been meant."""
+        """The message for an unknown session, with the name that was perhaps meant."""
         shown = f"There is no session {name[:80]}; `agentq session ls` shows those that there are."
         return shown + suggest_session(self.store, name)
 
@@ -217,7 +216,7 @@ class Sessions:
 
 
 def check_session_name(name: str, what: str = "a session") -> str:
-    """A session's name, checked."""
+    """Validate the name of a session, or of what else `what` says."""
     return _validate(_name_adapter, name, what)
 
 
@@ -237,8 +236,8 @@ def _sort_key(session: SessionRecord) -> tuple[int, str]:
     return session.used_at_ms, session.name
 
 
-def _parse_session(name: str, told: str, live: str, turns: int) -> SessionRecord:
-    fields: dict[str, Any] = parse_script_json(told)
+def _parse_session(name: str, fields_json: str, live: str, turns: int) -> SessionRecord:
+    fields: dict[str, Any] = parse_script_json(fields_json)
     budgets = fields.pop("budgets", None)
     return SessionRecord.model_validate(
         fields

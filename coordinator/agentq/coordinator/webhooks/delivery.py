@@ -1,8 +1,8 @@
-"""Delivers to a webhook: who holds its lease, its positions in the events, and the outcome of each attempt.
+"""Delivers to a webhook: its lease, its positions in the events, and the outcome of each attempt.
 
-Whoever tells has the webhook in hand for a short time and keeps it there by coming back; what somebody says who has
-lost it is refused. So two may deliver the same message in the worst case, under the same id, and none is left out: the
-place moves in the script that notes that the message was taken.
+A deliverer holds the lease of a webhook for a short time and renews it; the reports of one that lost the lease are
+refused. In the worst case two deliverers send the same message, with the same id, and none is skipped: the position
+moves in the script that records that the receiver accepted the message.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from agentq.coordinator.webhooks.verbs import HOME_PARTITION, format_body
 DELIVERY_TIMEOUT_MS = 10_000
 """How long a receiver may take, unless a setting says otherwise."""
 LEASE_TIMEOUTS = 3
-"""How many times that a webhook stays in the hands of somebody who is not heard of."""
+"""The lease of a deliverer, in delivery timeouts."""
 GAP_EVENT = "agentq.gap"
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryMessage:
-    """What a receiver gets."""
+    """A message to the receiver."""
 
     id: str
     type: str
     body: str
     at: str
-    """The places after it; empty for one that somebody asked for."""
+    """The positions after it; empty for a message that a client requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of an attempt."""
+    """The result of one attempt to deliver a message."""
 
     ok: bool
     status: int | None
@@ -44,12 +44,12 @@ class DeliveryResult:
     took_ms: int
     gone: bool = False
     wait_ms: int = 0
-    """How long the receiver asks to be left alone."""
+    """How long the receiver asks to wait, as in Retry-After."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedWebhook:
-    """A webhook in hand."""
+    """A webhook whose lease is held."""
 
     url: str
     interest: EventFilter
@@ -57,20 +57,20 @@ class LeasedWebhook:
     at: str
     failures: int
     pause_ms: int
-    """Until the next try."""
+    """The time until the next attempt."""
     born: str
     asked: DeliveryMessage | None
-    """One that somebody asked for."""
+    """A message that a client requested: a test, or one to deliver again."""
 
     def message(self, event: LocatedEvent, at: str) -> DeliveryMessage:
-        """What it is told of an event. Its id follows from the event: told again, it is the same."""
+        """The message about an event. Its id follows from the event, so a repeated message has the same id."""
         kind = f"{'run' if event.run else 'agentq'}.{event.event}"
         return DeliveryMessage(
             self._id(f"{event.partition} {event.id}"), kind, format_body(kind, event.at_ms, event.public_json()), at
         )
 
     def gap(self, after: str, at_ms: int) -> DeliveryMessage:
-        """That events are gone which it was not told of. It comes before those that are left."""
+        """The message that events were trimmed before they were delivered. It is sent before the remaining events."""
         return DeliveryMessage(
             self._id(f"gap {after}"), GAP_EVENT, format_body(GAP_EVENT, at_ms, {"after": after}), after
         )
@@ -80,7 +80,7 @@ class LeasedWebhook:
 
 
 class WebhookLease:
-    """What one deliverer says of one webhook."""
+    """The lease that one deliverer has, or wants, of one webhook."""
 
     def __init__(self, store: NamespaceStore, name: str, owner: str, timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
         self.store = store
@@ -88,9 +88,9 @@ class WebhookLease:
         self.owner = owner
         self.held_ms = LEASE_TIMEOUTS * timeout_ms
 
-    def undertake(self, at: str = "") -> LeasedWebhook | int | None:
-        """Take it in hand, or keep it, having come up to a place. If another has it, for how many milliseconds; None
-        if there is nothing to do: it rests, or is gone."""
+    def acquire(self, at: str = "") -> LeasedWebhook | int | None:
+        """Acquire or renew the lease, having delivered up to a position. Returns the milliseconds that another
+        deliverer's lease lasts if it has one; None if there is nothing to deliver: it is paused, or was removed."""
         word, *rest = self.store.call("webhook/lease", HOME_PARTITION, self.name, self.owner, self.held_ms, at)
         if word == "busy":
             return int(rest[0])
@@ -102,15 +102,15 @@ class WebhookLease:
         interest = EventFilter.model_validate_json(which)
         return LeasedWebhook(url, interest, secrets, place, int(failures), int(float(pause_ms)), born, message)
 
-    def lay_down(self) -> None:
-        """Let others take it at once."""
+    def release(self) -> None:
+        """Release the lease, so that another deliverer can acquire it at once."""
         self.store.call("webhook/lease", HOME_PARTITION, self.name, self.owner, "", "")
 
-    def attempted(self, message: DeliveryMessage, verdict: DeliveryResult, operation: str) -> None:
-        """Note what became of an attempt."""
-        told = (message.id, message.type, message.body, message.at)
-        status = "" if verdict.status is None else verdict.status
-        flags = (int(verdict.ok), status, verdict.error, verdict.took_ms, int(verdict.gone), verdict.wait_ms)
+    def record(self, message: DeliveryMessage, result: DeliveryResult, operation: str) -> None:
+        """Record the result of an attempt."""
+        message_fields = (message.id, message.type, message.body, message.at)
+        status = "" if result.status is None else result.status
+        result_fields = (int(result.ok), status, result.error, result.took_ms, int(result.gone), result.wait_ms)
         reply = self.store.call(
             "webhook/record_delivery",
             HOME_PARTITION,
@@ -118,8 +118,8 @@ class WebhookLease:
             self.owner,
             self.held_ms,
             operation,
-            *told,
-            *flags,
+            *message_fields,
+            *result_fields,
             self.store.dice(),
         )
         if reply == "fenced":

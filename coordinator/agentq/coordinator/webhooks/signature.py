@@ -1,7 +1,7 @@
 """Signatures of webhooks by Standard Webhooks: over the message's id, the time, and the body as sent.
 
 A secret is `whsec_` and the base64 of its key. A header may list several signatures, one for each secret in use, so
-that a secret can be replaced without a moment in which nothing fits.
+that a receiver always finds a valid one while a secret is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make_secret() -> str:
 
 
 def decode_secret(secret: str) -> bytes:
-    """The key that a secret is; a message that repeats nothing of it if it is none."""
+    """The key in a secret. The error for an invalid secret repeats no part of it."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except ValueError:
@@ -41,7 +41,7 @@ def decode_secret(secret: str) -> bytes:
 
 
 def sign_message(secret: str, message: str, at_s: int, body: bytes) -> str:
-    """One signature, as it stands in the header."""
+    """One signature, as written in the header."""
     signed = b".".join((message.encode(), str(at_s).encode(), body))
     digest = hmac.new(decode_secret(secret), signed, hashlib.sha256).digest()
     return f"{SIGNATURE_VERSION},{base64.b64encode(digest).decode()}"

@@ -1,8 +1,8 @@
 """The records and verbs of webhooks; `delivery.py` delivers to them.
 
-A webhook keeps, for each partition, the place up to which it has been told. It is told one message after the other, in
-the order of the events, and again until the receiver has said yes: at least once, with the same id each time. All
-webhooks live in the first partition.
+A webhook keeps its position in the events of each partition. Messages are sent one after the other, in the order of
+the events, and repeated until the receiver accepts: at least once, with the same id each time. All webhooks live in the
+first partition.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from agentq.coordinator.webhooks.signature import decode_secret, make_secret
 HOME_PARTITION = 0
 """The partition that webhooks live in."""
 FIELDS_PER_WEBHOOK = 3
-"""Of each webhook in the reply of the script."""
+"""Fields of each webhook in the reply of `webhook/list`."""
 TEST_EVENT = "webhook.test"
 
 _name_adapter: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class WebhookRecord(BaseModel):
-    """A webhook as it stands. Its secret is shown once, when it is made."""
+    """A webhook. Its secret is shown once, when it is made."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -51,22 +51,22 @@ class WebhookRecord(BaseModel):
     filter: EventFilter
     state: Literal["active", "paused", "disabled"]
     why: str = ""
-    """Why it rests, or what its receiver said last, if that was no."""
+    """Why it is paused or disabled, or the last error of its receiver."""
     created_at_ms: int
     delivered_at_ms: int | None = None
-    """When the last message was taken."""
+    """When the receiver last accepted a message."""
     failures: int = 0
-    """Tries that failed since."""
+    """Attempts that failed since then."""
     failing_since_ms: int | None = None
     retry_at_ms: int | None = None
     positions: str
-    """The places up to which it has been told, one for each partition."""
-    held: str = ""
-    """Who tells it at the moment, or did last."""
+    """The positions up to which events were delivered, one for each partition."""
+    holder: str = ""
+    """The server that holds its lease, or held it last."""
     made_by: str = ""
     """The token that made it; empty without one."""
-    again: int = 0
-    """Messages that are to be delivered because somebody asked for it."""
+    requested_messages: int = 0
+    """Messages that a client requested and that are not delivered yet."""
 
 
 class WebhookDelivery(BaseModel):
@@ -83,7 +83,7 @@ class WebhookDelivery(BaseModel):
     took_ms: int
     attempt: int
     asked: bool
-    """Whether somebody asked for it, as a test or once more."""
+    """Whether a client requested it, as a test or a repetition."""
     body: str
 
     @property
@@ -93,7 +93,7 @@ class WebhookDelivery(BaseModel):
 
 
 class Webhooks:
-    """What anyone may say of webhooks."""
+    """The webhooks of one namespace."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
@@ -101,7 +101,7 @@ class Webhooks:
     def add(
         self, name: str | None, url: str, which: EventFilter, *, secret: str | None = None, operation: str | None = None
     ) -> tuple[WebhookRecord, str]:
-        """Make a webhook, which is told of what happens from now on; its secret is told here and nowhere else."""
+        """Make a webhook for events from now on; returns its secret too, which is shown here only."""
         operation = operation or self.store.nonce()
         name = make_webhook_name() if name is None else check_webhook_name(name)
         check_webhook_url(url)
@@ -113,7 +113,7 @@ class Webhooks:
         return self.get(name), secret
 
     def get(self, name: str) -> WebhookRecord:
-        """A webhook as it stands."""
+        """Return a webhook."""
         found = self._read(check_webhook_name(name))
         if not found:
             raise self._unknown(name)
@@ -124,19 +124,19 @@ class Webhooks:
         return self._read()
 
     def remove(self, name: str) -> None:
-        """Tell nobody through it any more."""
+        """Remove a webhook."""
         self._call("webhook/delete", check_webhook_name(name))
 
     def pause(self, name: str, why: str = "") -> WebhookRecord:
-        """Let it rest. What happens meanwhile is told when it is resumed, as far as the events are kept."""
+        """Pause deliveries. When resumed, it delivers the events of the pause, as far as they are kept."""
         return self._update(name, state="paused", why=why)
 
     def resume(self, name: str) -> WebhookRecord:
-        """Let it go on from where it was, also one that was disabled."""
+        """Continue deliveries from its positions, also of a webhook that was disabled."""
         return self._update(name, state="active")
 
     def rotate(self, name: str, *, secret: str | None = None, overlap_ms: int = SECRET_OVERLAP_MS) -> str:
-        """Give it another secret, which is told here and nowhere else. The one before signs, too, for a while."""
+        """Replace its secret; the new one is shown here only. The old one also signs for `overlap_ms`."""
         check_secret_overlap(overlap_ms)
         secret = secret or make_secret()
         decode_secret(secret)
@@ -144,16 +144,16 @@ class Webhooks:
         return secret
 
     def deliveries(self, name: str, *, limit: int = DELIVERIES_KEPT) -> list[WebhookDelivery]:
-        """What became of the last attempts, the newest first."""
+        """The last attempts and their results, the newest first."""
         self.get(name)
         return list(self._log(name, limit))
 
     def newest(self, name: str) -> str:
-        """The id of the last attempt that was noted; those after it are still to come."""
+        """The id of the last recorded attempt."""
         return next((each.id for each in self._log(check_webhook_name(name), 1)), STREAM_START)
 
     def awaited(self, name: str, message: str, after: str, within_ms: int) -> WebhookDelivery | None:
-        """The first attempt at a message after another attempt, as soon as there is one; None when the time is over."""
+        """Wait for the first attempt at a message after another attempt; None when the time is over."""
         key, deadline_ms = self.store.key(HOME_PARTITION, "deliveries", name), monotonic_ms() + within_ms
         while (left_ms := deadline_ms - monotonic_ms()) > 0:
             reply = self.store.connection.block("XREAD", "BLOCK", left_ms, "STREAMS", key, after, timeout_ms=left_ms)
@@ -164,7 +164,7 @@ class Webhooks:
         return None
 
     def redeliver(self, name: str, message: str, *, operation: str | None = None) -> None:
-        """Have a message delivered again, as it was, under the same id. It is tried once."""
+        """Request that a message is delivered again, unchanged and with the same id. It is tried once."""
         self.get(name)
         found = next((each for each in self._log(name, DELIVERIES_KEPT) if each.message == message), None)
         if found is None:
@@ -174,7 +174,7 @@ class Webhooks:
         self._queue_message(name, found.message, found.type, found.body, operation)
 
     def test(self, name: str, *, operation: str | None = None) -> str:
-        """Have a message delivered that says nothing; returns its id, under which the log will tell of it."""
+        """Request delivery of a test message; returns its id, to find it among the deliveries."""
         message = f"msg_test_{operation or new_nonce()}"
         body = format_body(TEST_EVENT, self.store.time_ms(), {"webhook": name})
         self._queue_message(check_webhook_name(name), message, TEST_EVENT, body, operation)
@@ -220,14 +220,14 @@ class Webhooks:
 
 
 def check_secret_overlap(overlap_ms: int) -> None:
-    """Refuse a time for which no secret that was replaced still signs."""
+    """Refuse an overlap in which a replaced secret may not sign."""
     if not 0 <= overlap_ms <= SECRET_OVERLAP_MS_MAX:
-        longest, given = format_duration(SECRET_OVERLAP_MS_MAX), format_duration(overlap_ms)
-        raise Invalid(f"A secret that was replaced signs for {longest} at the most, not {given}.")
+        longest, wanted = format_duration(SECRET_OVERLAP_MS_MAX), format_duration(overlap_ms)
+        raise Invalid(f"A secret that was replaced signs for {longest} at the most, not {wanted}.")
 
 
 def make_webhook_name() -> str:
-    """A name for a webhook that was given none."""
+    """Make a random name for a webhook."""
     return f"hook-{new_nonce()}"
 
 
@@ -237,12 +237,12 @@ def format_body(kind: str, at_ms: int, facts: dict[str, Any]) -> str:
 
 
 HTTPS_ONLY_MESSAGE = (
-    "A webhook is told over https; AGENTQ_SERVER_WEBHOOK_HTTP=true allows http, in a network of your own."
+    "A webhook needs an https address; AGENTQ_SERVER_WEBHOOK_HTTP=true allows http, in a network of your own."
 )
 
 
 def check_webhook_url(url: str) -> None:
-    """Refuse what is no address to tell anything to; whether it may be told is found out when it is."""
+    """Refuse an invalid URL. Whether its address is allowed is checked at delivery."""
     if len(url) > URL_CHARACTERS:
         raise Invalid(f"The address of a webhook has {URL_CHARACTERS} characters at the most, not {len(url)}.")
     if not url.isascii() or not url.isprintable() or " " in url:
@@ -266,12 +266,12 @@ def _parse_delivery(entry: str, flat: list[Any]) -> WebhookDelivery:
     return WebhookDelivery.model_validate(fields | {"id": entry, "status": status, "asked": fields["requested"] == "1"})
 
 
-def _parse_webhook(name: str, message_json: str, again: int) -> WebhookRecord:
-    fields: dict[str, Any] = json.loads(message_json)
-    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["filter"]), "again": again}
-    return WebhookRecord.model_validate({**fields, **of_others})
+def _parse_webhook(name: str, fields_json: str, requested_messages: int) -> WebhookRecord:
+    fields: dict[str, Any] = json.loads(fields_json)
+    computed = {"name": name, "filter": json.loads(fields["filter"]), "requested_messages": requested_messages}
+    return WebhookRecord.model_validate({**fields, **computed})
 
 
 def check_webhook_name(name: str) -> str:
-    """The name of a webhook, or what is wrong with it in one sentence."""
+    """Validate the name of a webhook; raises `Invalid` with one sentence."""
     return check_name(_name_adapter, name, "webhook")

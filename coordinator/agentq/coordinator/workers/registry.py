@@ -38,18 +38,18 @@ class WorkerOverview(BaseModel):
     """When it left or was declared lost."""
     ended_why: str
     silent_ms: int | None
-    """How long it has not been heard, when heartbeats are missing."""
+    """The time since its last heartbeat, if heartbeats are missing."""
     lost_in_ms: int | None
-    """Of one that is silent: after how long it is declared lost."""
+    """The time until it is declared lost, if it is silent."""
 
     @property
     def silence(self) -> str:
-        """How long it has not been heard and when it is declared lost, as the end of a sentence; empty if heard."""
+        """The time since its last heartbeat and until it is declared lost, as the end of a sentence; empty if alive."""
         return describe_silence(self.silent_ms, self.lost_in_ms or 0) if self.silent_ms else ""
 
 
 class Workers:
-    """The workers of one namespace, looked at and sent away."""
+    """The workers of one namespace: list, show and drain."""
 
     def __init__(self, store: NamespaceStore, reap_grace_ms: int) -> None:
         self.store = store
@@ -70,7 +70,7 @@ class Workers:
             raise NotFound(f"There is no worker {worker[:80]!r}; `agentq worker ls --all` shows those that there are.")
         order_drain(self.store, partitions[0], worker, why, hurry=hurry)
         for partition in partitions[1:]:
-            with suppress(NotFound):  # it was quick to leave
+            with suppress(NotFound):  # it has left meanwhile
                 order_drain(self.store, partition, worker, why, hurry=hurry)
 
 
@@ -106,7 +106,7 @@ def _merge_records(records: list[WorkerRecord], now_ms: int, grace_ms: int) -> W
 
 
 def _merge_states(records: list[WorkerRecord], silent_ms: int | None) -> WorkerState:
-    """One that is silent in any partition is silent; one that is registered in none has left, or was lost."""
+    """Silent in any partition is silent; registered in no partition is left, or lost."""
     states = {record.state for record in records}
     if records[0].ended_at_ms is not None:
         return "lost" if "lost" in states else "left"

@@ -95,7 +95,7 @@ class _EndedRunReader(threading.Thread):
     """Listens for runs that end."""
 
     def __init__(self, wire: HttpClient, ring: Any) -> None:
-        super().__init__(name="agentq-outcomes", daemon=True)
+        super().__init__(name="agentq-run-ends", daemon=True)
         self.fault: AgentqError | None = None
         self._listening = ResumableStream(wire, "/events", {"state": ",".join(TERMINAL_STATES)})
         self._ring = ring

@@ -203,7 +203,7 @@ class _EventReader(threading.Thread):
     """Reads the event stream of one partition."""
 
     def __init__(self, hub: EventHub, events: PartitionEvents, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(name=f"agentq-tides-{events.partition}", daemon=True)
+        super().__init__(name=f"agentq-event-reader-{events.partition}", daemon=True)
         self.read_at_ms = monotonic_ms()
         self._hub = hub
         self._events = events

@@ -50,7 +50,7 @@ class _LogReader(threading.Thread):
     """Watches the logs of one partition; sleeps while none is followed."""
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(name="agentq-currents", daemon=True)
+        super().__init__(name="agentq-log-reader", daemon=True)
         self._connection = connection
         self._loop = loop
         self._lock = threading.Lock()

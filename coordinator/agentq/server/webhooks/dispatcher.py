@@ -122,7 +122,7 @@ class WebhookDispatcher:
         try:
             while not self._feed.event_hub.closing:
                 try:
-                    leased = await self._call_in_thread(lease.undertake)
+                    leased = await self._call_in_thread(lease.acquire)
                     if leased is None:
                         return
                     if isinstance(leased, LeasedWebhook):
@@ -139,7 +139,7 @@ class WebhookDispatcher:
                     await asyncio.sleep(OUTAGE_PAUSE_MS * random.uniform(0.5, 1) / 1000)
         finally:
             with suppress(AgentqError):
-                await asyncio.shield(asyncio.ensure_future(self._call_in_thread(lease.lay_down)))
+                await asyncio.shield(asyncio.ensure_future(self._call_in_thread(lease.release)))
 
     async def _send_messages(self, lease: WebhookLease, webhook: LeasedWebhook) -> None:
         """Send messages to a leased webhook until one fails or the lease must be checked."""
@@ -154,7 +154,7 @@ class WebhookDispatcher:
             while isinstance(current, LeasedWebhook) and current.asked is None and not current.pause_ms:
                 if self._feed.event_hub.closing or not await self._send_until_check(lease, current, reader):
                     return
-                current = await self._call_in_thread(partial(lease.undertake, reader.position))
+                current = await self._call_in_thread(partial(lease.acquire, reader.position))
 
     async def _send_until_check(self, lease: WebhookLease, webhook: LeasedWebhook, reader: FeedReader) -> bool:
         """Send messages until the next check; whether all were accepted."""
@@ -176,10 +176,10 @@ class WebhookDispatcher:
         async with self._post_slots:
             # After a long wait for a slot, another server may hold the lease.
             late = monotonic_ms() - began_ms > lease.held_ms / LEASE_TIMEOUTS
-            if late and not isinstance(await self._call_in_thread(lease.undertake), LeasedWebhook):
+            if late and not isinstance(await self._call_in_thread(lease.acquire), LeasedWebhook):
                 raise Fenced(f"The webhook {lease.name} is now held by another server.")
             result = await self._post(webhook, message)
-        record = partial(lease.attempted, message, result, new_nonce())
+        record = partial(lease.record, message, result, new_nonce())
         until_ms = monotonic_ms() + lease.held_ms
         while True:
             try:

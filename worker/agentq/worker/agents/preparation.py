@@ -168,7 +168,7 @@ class AgentPreparation:
             question=build_prompt(
                 self.spec,
                 resumption,
-                interrupted=mode == "resume" and conversation.begun,
+                interrupted=mode == "resume" and conversation.has_earlier_attempt,
                 repair_prompt=self.repair_prompt,
             )
             + format_hints(await self._ask(lambda: self._agents.queue.mail(self.claim))),
