@@ -310,7 +310,7 @@ WRONG: list[tuple[str, str, str | None, str]] = [
     ("POST", "/plans", '{"name":"p","tasks":[]}', "422 tasks: it needs 1 at the least, and has 0."),
     ("PUT", "/limits/x", '{"rate":"often"}', "422 'often' is not a rate; write it like 100/1s or 5000/1h."),
     ("POST", "/limits/x/shut", '{"until_ms":60000}', "422 until_ms: it is a time to come, in milliseconds since 1970."),
-    ("GET", "/runs?cursor=abc", None, "422 cursor: this is none that a list of runs has given."),
+    ("GET", "/runs?cursor=abc", None, "422 cursor: it is not a cursor of a list of runs."),
     ("GET", "/limits?sate=pending", None, "422 There is no parameter 'sate' here; there are none."),
     ("GET", "/queues?sate=pending", None, "422 There is no parameter 'sate' here; there are limit, cursor."),
     ("GET", "/runs/{run}/logs?tial=1", None, "422 There is no parameter 'tial' here; there are after, before,"),

@@ -12,26 +12,26 @@ from agentq.coordinator.runs.logs import RunLogEntry
 
 
 class LoggedAgentEvent(NamedTuple):
-    """A doing, with the entry in which its line ended."""
+    """An agent event, with the log entry in which its line ended."""
 
     entry: RunLogEntry
     doing: AnyAgentEvent
 
 
 class AgentEventReader:
-    """Reads all entries of one log, in order, and tells the doings among them."""
+    """Reads the entries of one log in order, and returns the agent events in them."""
 
     def __init__(self) -> None:
         self._attempt = 0
         self._line = ""
         self._end = 0
         self._torn = False
-        """Whether the line's beginning may be missing: the log keeps the newest, and a reader may begin anywhere."""
+        """Whether the start of the line may be missing: the log is capped, and a reader may start anywhere."""
 
     def read(self, entry: RunLogEntry) -> Iterator[LoggedAgentEvent]:
-        """What became whole with this entry."""
+        """The events that this entry completes."""
         if entry.attempt != self._attempt:
-            # An attempt that was killed may have left half a line, with which the next has nothing to do.
+            # A killed attempt may have left half a line, which does not continue in the next attempt.
             self._attempt, self._line, self._torn = entry.attempt, "", False
         if entry.from_byte > self._end:
             self._line, self._torn = "", True
@@ -49,15 +49,15 @@ class AgentEventReader:
 
 
 def read_agent_events(entries: Iterable[RunLogEntry]) -> Iterator[AnyAgentEvent]:
-    """The doings in a log, in order."""
+    """The agent events in a log, in order."""
     story = AgentEventReader()
     for entry in entries:
-        for told in story.read(entry):
-            yield told.doing
+        for event in story.read(entry):
+            yield event.doing
 
 
 def _parse_known_event(line: str) -> AnyAgentEvent | None:
-    """The doing in a line; None where it holds none that this version knows."""
+    """The agent event in a line; None if this version does not know it."""
     try:
         return parse_agent_event(line)
     except ValidationError:

@@ -20,7 +20,7 @@ from agentq.coordinator.storage.connection import CommandArgument
 from agentq.coordinator.storage.store import NamespaceStore
 
 if TYPE_CHECKING:
-    # Models that a submit would make for nothing.
+    # Imported on use: a submit needs none of these models.
     from agentq.coordinator.runs.logs import LogChunk
     from agentq.coordinator.runs.merge_progress import MergeProgress
     from agentq.coordinator.runs.merge_queue import MergeQueuePosition
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Claim(NamedTuple):
-    """A run in its worker's hands: what to execute, and the fence that every report must show."""
+    """A claimed run: its spec, and the fence that every report must present."""
 
     id: str
     fence: str
@@ -38,25 +38,25 @@ class Claim(NamedTuple):
 
 
 class AttemptVerbs:
-    """What may be said of a run that is held, and how anything is said of runs."""
+    """The verbs of the attempt that holds a run."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
 
     def start(self, claims: Sequence[Claim]) -> list[AgentqError | None]:
-        """Say that the work at these attempts has begun; tells which of them must not go on."""
+        """Report that these attempts have started; returns the refusal of each, or None."""
         rows = [(claim.id, claim.fence) for claim in claims]
         return self._say_many("attempt/start", [claim.id for claim in claims], rows)
 
     def report(self, claim: Claim, number: int, progress: Mapping[str, object]) -> None:
-        """Say how far an attempt has come. The worker numbers its reports; an old number changes nothing."""
+        """Report the progress of an attempt. The worker numbers its reports; an old number changes nothing."""
         body = to_json(progress)
         if len(body) > bounds.PROGRESS_BYTES:
             raise Invalid(f"Progress has {len(body)} bytes; {bounds.PROGRESS_BYTES} is the most.")
         self._call("attempt/report_progress", claim.id, claim.fence, number, body)
 
     def log(self, claim: Claim, number: int, chunks: Sequence[LogChunk]) -> None:
-        """Append to a run's log what an attempt wrote since the last time.
+        """Append new output of an attempt to its run's log.
 
         The worker numbers its calls from 1, each with another number, and keeps the chunks of a call until it was
         answered: one that is sent again with the same number and the same chunks is not doubled.
@@ -69,12 +69,12 @@ class AttemptVerbs:
         self._call("attempt/append_log", claim.id, claim.fence, number, *chain.from_iterable(chunks))
 
     def finish(self, finished: Sequence[tuple[Claim, Outcome]]) -> list[AgentqError | None]:
-        """Say that the work of these attempts is in; tells which of them were refused."""
+        """Report that these attempts completed; returns the refusal of each, or None."""
         rows = [(claim.id, claim.fence, outcome.to_wire()) for claim, outcome in finished]
         return self._say_many("attempt/finish", [claim.id for claim, _ in finished], rows)
 
     def fail(self, claim: Claim, outcome: Outcome, *, delay_ms: int | None = None) -> State:
-        """Say that an attempt did not do its work. Its class and the run's policy decide what comes next."""
+        """Report that an attempt failed. Its class and the run's policy decide what happens next."""
         if outcome.class_ in COMPLETING_CLASSES:
             raise Invalid(f"An attempt that failed has another class than '{outcome.class_}'.")
         delay = "" if delay_ms is None else min(max(0, delay_ms), bounds.DELAY_MS_MAX)
@@ -84,7 +84,7 @@ class AttemptVerbs:
     def defer(
         self, claim: Claim, due_at_ms: int | None, outcome: Outcome, *, delay_ms: int | None = None, gate: str = ""
     ) -> State:
-        """Put an attempt off until a usage limit has passed; it costs the run no attempt.
+        """Defer a run until a usage limit has passed; it spends no attempt.
 
         Without a time it goes on after `delay_ms`, and without that as its policy backs off. With a gate, the key that
         the limit is of, nobody else is let in under it before that time either.
@@ -98,7 +98,7 @@ class AttemptVerbs:
         )
 
     def release(self, claim: Claim, reason: str = "released") -> State:
-        """Hand a run back, its processes ended; it costs the run nothing."""
+        """Hand a run back after its processes have ended; it spends no attempt."""
         return self._move("attempt/release", claim.id, claim.fence, reason)
 
     def park(
@@ -109,7 +109,7 @@ class AttemptVerbs:
         *,
         alarm_at_ms: int | None = None,
     ) -> State:
-        """Give a run's slot back until what it waits for is there. What this attempt has received is done with."""
+        """Park a run: it gives its slot back until its wait is over. What this attempt received is deleted."""
         from agentq.coordinator.runs.wait import RunWait
 
         wait = wait or RunWait()
@@ -118,27 +118,27 @@ class AttemptVerbs:
         return self._move("attempt/park", claim.id, claim.fence, *wait.script_arguments(reason))
 
     def receive(self, claim: Claim) -> Resumption | None:
-        """What an attempt resumes with; None where its run has never parked. It stays until the attempt parks again."""
+        """The result of the run's wait; None if it has never parked. It is kept until the attempt parks again."""
         from agentq.coordinator.runs.wait import receive_resumption
 
         return receive_resumption(self.store, claim.id, claim.fence)
 
-    # ---- what it may know of others
+    # ---- reading other runs
 
     def mail(self, claim: Claim) -> list[SignalMessage]:
-        """The signals that its run has, and has not taken."""
+        """The signals that its run has received and not taken."""
         from agentq.coordinator.runs.wait import list_signals
 
         return list_signals(self.store, claim.id)
 
     def given(self, claim: Claim, runs: Sequence[str]) -> list[RunRecord]:
-        """Of those that its run is given, or comes after, the ones that are still there."""
+        """The records of the runs whose results its run is given, or that it comes after, as far as they exist."""
         from agentq.coordinator.runs.queries import RunQueries
 
         return RunQueries(self.store).given(claim.id, runs)
 
     def finished(self, claim: Claim, plan: str, most: int) -> list[RunRecord]:
-        """The newest of its plan that are completed."""
+        """The newest completed runs of its plan."""
         from agentq.coordinator.runs.queries import RunFilter, RunQueries
 
         page = RunQueries(self.store).page(RunFilter(states=(State.COMPLETED,), plan=plan), limit=most)
@@ -147,23 +147,23 @@ class AttemptVerbs:
     # ---- its workspace
 
     def intend(self, claim: Claim, intent: MergeProgress) -> None:
-        """Note how far an attempt has come with its workspace, before it does what cannot be taken back."""
+        """Record the progress of an attempt in its workspace, before each irreversible step."""
         self._call("merge/record_step", claim.id, claim.fence, intent.to_wire())
 
     def intent(self, claim: Claim) -> MergeProgress | None:
-        """What the attempts before noted last, or this one."""
+        """The last progress recorded by this attempt or an earlier one."""
         from agentq.coordinator.runs.merge_progress import read_merge_progress
 
         return read_merge_progress(self.store, claim.id, claim.fence)
 
     def pin(self, claim: Claim, place: str, commit: str = "") -> str | None:
-        """The commit that a base of its plan stands for. The first commit that is given holds; None until then."""
+        """The commit that a base of its plan stands for. The first `commit` passed is kept; None until then."""
         from agentq.coordinator.runs.merge_progress import pin_base
 
         return pin_base(self.store, claim.id, claim.fence, place, commit)
 
     def line_up(self, claim: Claim, line: str, commit: str, ref: str = "") -> MergeQueuePosition:
-        """Stand in the line of those who move a branch, with the commit that is to go there; ask again, and learn."""
+        """Enter the merge queue of a branch with a commit to merge; call again for the current position."""
         from agentq.coordinator.runs.merge_queue import enter_merge_queue
 
         return enter_merge_queue(self.store, claim.id, claim.fence, line, commit, ref)

@@ -18,11 +18,11 @@ from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import Claim, RunVerbs, parse_receipt
 
 FORBIDDEN_CHILD_FIELDS = {"plan", "session", "dedupe_key"}
-"""What decides in which partition a run lives; a child lives in that of its parent."""
+"""Fields that decide the partition of a run; a child lives in the partition of its parent."""
 
 
 class AttemptChildren:
-    """Those of one attempt's run."""
+    """The children of one attempt's run."""
 
     def __init__(self, queue: RunVerbs, claim: Claim) -> None:
         self._queue = queue
@@ -30,7 +30,7 @@ class AttemptChildren:
         self._claim = claim
 
     def submit(self, spec: RunSpec, *, most: int, run_id: str | None = None) -> str:
-        """Put a child into the world, if there are fewer than so many that have not been heard of; its id."""
+        """Submit a child, if fewer than the maximum are live or unreported; returns its id."""
         if len(spec.after) > bounds.DEPENDENCIES_PER_CALL:
             raise Invalid(f"A child can wait for {bounds.DEPENDENCIES_PER_CALL} others at the most.")
         if spec.parent not in (None, self._claim.id):
@@ -48,7 +48,7 @@ class AttemptChildren:
         return receipt.id
 
     def cancel(self, child: str, reason: str) -> State:
-        """End one of them."""
+        """Cancel a child."""
         words = (child, reason[: bounds.ERROR_CHARACTERS], bounds.STOP_DEADLINE_MS, self._claim.id, self._claim.fence)
         reply = str(self._queue.store.call("run/cancel", partition_of(child), *words))
         refused = refusal_error(reply, f"run {child}")
@@ -57,7 +57,7 @@ class AttemptChildren:
         return State(reply.removeprefix("ok "))
 
     def get(self, run_id: str) -> RunRecord:
-        """One of them, or the run itself; what is not theirs cannot be told from what is not there."""
+        """The record of a child or of the run itself; any other run is reported as not found."""
         with suppress(NotFound):
             run = self._records.get(run_id)
             if run.id == self._claim.id or run.spec.parent == self._claim.id:
@@ -65,7 +65,7 @@ class AttemptChildren:
         raise NotAllowed(f"The run {run_id} is neither {self._claim.id} nor a child of it.")
 
     def written(self, child: str, after: str, characters: int) -> tuple[list[RunLogEntry], bool]:
-        """What one of them wrote after a point, about so much at a time, and whether there is more."""
+        """A piece of a child's log after a point, of about so many bytes, and whether there is more."""
         log, entries, size = Logs(self._queue.store), list[RunLogEntry](), 0
         for entry in log.read(self.get(child).id, after):
             size += len(entry.text)
@@ -76,24 +76,24 @@ class AttemptChildren:
 
 
 class WorkerChildren:
-    """Those of all runs that one worker holds, and whoever is to be told when one of them has ended."""
+    """The children of all runs that one worker holds, and the waits for their ends."""
 
     def __init__(self, queue: RunVerbs) -> None:
         self._queue = queue
         self._outcomes = RunEndWaiter(queue.store)
 
     def of(self, claim: Claim) -> AttemptChildren:
-        """Those of one attempt's run."""
+        """The children of one attempt's run."""
         return AttemptChildren(self._queue, claim)
 
-    def enter(self, claim: Claim, run_id: str, bell: WakeFlag) -> None:  # noqa: ARG002 - the server itself does not ask whose
-        """Have a bell rung from now on whenever it is time to look at a run."""
+    def enter(self, claim: Claim, run_id: str, bell: WakeFlag) -> None:  # noqa: ARG002 - the server does not ask
+        """Set `bell` from now on whenever a run should be read again."""
         self._outcomes.enter(run_id, bell)
 
     def leave(self, run_id: str, bell: WakeFlag) -> None:
-        """Do not ring it any more."""
+        """Stop setting it."""
         self._outcomes.leave(run_id, bell)
 
     def close(self) -> None:
-        """Nobody may wait any more."""
+        """Close; no waits may follow."""
         self._outcomes.close()

@@ -24,17 +24,17 @@ from agentq.coordinator.storage.store import NamespaceStore
 T = TypeVar("T")
 FOLLOW_BLOCK_MS = 5000
 OUTAGE_DELAY_MS_MAX = 1000
-"""How long to wait, at the most, before the next look at a server that was out of reach."""
+"""The longest delay before the next try of an unreachable server."""
 
 
 class WakeFlag(Protocol):
-    """What is rung for a run that may have ended: an event that a thread waits for, or something like it."""
+    """A flag that is set when a run may have ended, such as a `threading.Event`."""
 
     def set(self) -> None: ...
 
 
 class RunEndWaiter:
-    """How runs end."""
+    """Waits for runs to end."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
@@ -60,11 +60,11 @@ class RunEndWaiter:
                 self.leave(run_id, bell)
 
     def enter(self, run_id: str, bell: WakeFlag) -> None:
-        """Have a bell rung from now on whenever it is time to look at a run."""
+        """Set `bell` from now on whenever a run should be read again."""
         self._reader(partition_of(run_id)).enter(run_id, bell)
 
     def leave(self, run_id: str, bell: WakeFlag) -> None:
-        """Do not ring it any more."""
+        """Stop setting it."""
         reader = self._readers.get(partition_of(run_id))
         if reader is not None:
             reader.leave(run_id, bell)
@@ -72,7 +72,7 @@ class RunEndWaiter:
     def wait_for(
         self, name: str, partition: int, look: Callable[[], tuple[T | None, str]], timeout_ms: int | None
     ) -> T:
-        """What a look finds, taken anew whenever what is named so may have ended; else it tells the present state."""
+        """The result of `look`, called again whenever the named runs may have ended; else the present state."""
         bell, reader = threading.Event(), self._reader(partition)
         reader.enter(name, bell)
         try:
@@ -94,7 +94,7 @@ class RunEndWaiter:
             return self._readers[partition]
 
     def close(self) -> None:
-        """End the readers. Nobody may wait any more."""
+        """End the readers; no waits may follow."""
         with self._lock:
             for reader in self._readers.values():
                 reader.stop()
@@ -104,7 +104,7 @@ class RunEndWaiter:
 def _poll_until_found(
     subject: str, look: Callable[[], tuple[T | None, str]], bell: threading.Event, deadline: int | None
 ) -> T:
-    """Look again whenever the bell rings, through outages, until something is found."""
+    """Look again whenever the flag is set, through outages, until something is found."""
     state = "unknown, its server out of reach"
     while True:
         pause_ms: int | None = None
@@ -123,7 +123,7 @@ def _poll_until_found(
 
 
 class _EventReader(threading.Thread):
-    """Follows one partition and rings the bells of runs that end."""
+    """Follows one partition and sets the flags of runs that end."""
 
     def __init__(self, events: PartitionEvents) -> None:
         super().__init__(name="agentq-run-ends", daemon=True)
@@ -157,14 +157,14 @@ class _EventReader(threading.Thread):
                     self._come_back()
                 self._read()
             except AgentqError:
-                # Nothing is told while the link is broken: whoever waits looks for itself.
+                # No events arrive while the link is broken: the waiting threads read for themselves.
                 self._strayed = True
                 self._ring(None)
                 self._stopped.wait(random.uniform(0, OUTAGE_DELAY_MS_MAX / 1000))
         self._events.close()
 
     def _come_back(self) -> None:
-        """Begin anew, in the order that is safe: what was told may be gone, or the server not as far as it was."""
+        """Start again, in the safe order: events may be gone, or the server may be behind its old position."""
         self._after = self._events.last_id()
         self._strayed = False
         self._ring(None)

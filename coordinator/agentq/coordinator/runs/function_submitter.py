@@ -27,7 +27,7 @@ class FunctionSubmitter:
     """The calls of one function in one namespace."""
 
     def __init__(self, queue: RunVerbs, template: RunSpec) -> None:
-        """The template has a function, whatever else all calls have, and no arguments."""
+        """The template has the function and the options of all calls, and no arguments."""
         if template.kind != "function" or template.args or template.kwargs:
             raise Invalid("A template is a run of kind 'function' without arguments.")
         if len(template.after) > bounds.DEPENDENCIES_PER_CALL:
@@ -42,7 +42,7 @@ class FunctionSubmitter:
         self._before, self._behind = (wire[:at], wire[at + 2 :]) if self._is_plain else (f"{wire[:-1]},", "}")
 
     def submit(self, arguments: str, *, run_id: str | None = None, durable: bool = False) -> SubmitReceipt:
-        """Put one call into the world; its arguments are the text of a JSON array, or of an object for keywords."""
+        """Submit one call; its arguments are the text of a JSON array, or of an object for keywords."""
         if not tracing.is_enabled():
             return self._submit(arguments, run_id, durable=durable)
         with tracing.submit_span(self.template.queue) as (trace, tell):
@@ -61,7 +61,7 @@ class FunctionSubmitter:
         return receipt
 
     def submit_many(self, arguments: Sequence[str]) -> list[SubmitReceipt]:
-        """Put many calls into the world, in a few messages; tells of each, in order. A refusal concerns one only."""
+        """Submit many calls in a few messages; returns the receipts in order. A refusal concerns one call only."""
         if not tracing.is_enabled():
             return self._submit_many(arguments)
         with tracing.submit_span(self.template.queue) as (trace, tell):
@@ -69,7 +69,7 @@ class FunctionSubmitter:
             return self._in(trace)._submit_many(arguments)
 
     def _in(self, trace: str | None) -> FunctionSubmitter:
-        """The same calls, made in a trace."""
+        """A submitter of the same calls, in a trace."""
         template = tracing.add_traceparent(self.template, trace)
         return self if template is self.template else FunctionSubmitter(self.queue, template)
 

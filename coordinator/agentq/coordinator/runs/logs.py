@@ -26,14 +26,14 @@ from agentq.coordinator.storage.store import NamespaceStore
 ENTRIES_PER_READ = 500
 FOLLOW_BLOCK_MS = 5000
 OUTAGE_DELAY_MS_MAX = 1000
-"""How long to wait, at the most, before the next look at a server that was out of reach."""
+"""The longest delay before the next try of an unreachable server."""
 
 LogStream = Literal["out", "err", "note", "event"]
-"""What processes wrote, a word of ours, or what an agent did, as a line of JSON (see `agent_events`)."""
+"""Output of processes, a note of agentq, or an agent event as a line of JSON (see `agent_events`)."""
 
 
 class LogChunk(NamedTuple):
-    """A piece of text for the log of a run: what its processes wrote, or a note of ours."""
+    """A piece of text for the log of a run: output of its processes, or a note of agentq."""
 
     stream: LogStream
     text: str
@@ -53,7 +53,7 @@ class RunLogEntry(BaseModel):
 
     @property
     def at_ms(self) -> int:
-        """When it was logged, by the server's clock; a note about what is gone has the time of what came before it."""
+        """When it was logged, by the server's clock; a note about missing entries has the time of the entry before."""
         return int(self.id.partition("-")[0])
 
 
@@ -67,7 +67,7 @@ class Logs:
         self._closed = threading.Event()
 
     def read(self, run_id: str, after: str = STREAM_START) -> Iterator[RunLogEntry]:
-        """What was logged after a point, up to now."""
+        """The entries after a point, up to now."""
         self._state(run_id)
         return self._rest(run_id, self._place(run_id, after))
 
@@ -78,17 +78,17 @@ class Logs:
         return [_parse_entry(item) for item in reversed(items)]
 
     def is_over(self, run_id: str) -> bool:
-        """Whether its run has ended, so that nothing will be logged any more."""
+        """Whether its run has ended, so that its log is complete."""
         return self._state(run_id) in TERMINAL_STATES
 
     def some(self, run_id: str, after: str, most: int) -> list[RunLogEntry]:
-        """The first entries after a point, for whoever reads a piece at a time."""
+        """The first entries after a point, for reading a piece at a time."""
         place = self._place(run_id, after)
         items = self.store.connection.command("XRANGE", self._key(run_id), f"({place.id}", "+", "COUNT", most)
         return list(place.passed(map(_parse_entry, items)))
 
     def place_of(self, run_id: str, byte: int) -> str:
-        """The place after which comes the entry that has a byte of the log, or the first one kept that is after it."""
+        """The place before the entry with a byte of the log, or before the first entry kept after that byte."""
         place = STREAM_START
         while True:
             command = ("XRANGE", self._key(run_id), f"({place}", "+", "COUNT", ENTRIES_PER_READ)
@@ -101,16 +101,16 @@ class Logs:
                 return place
 
     def follow(self, run_id: str, after: str = STREAM_START, block_ms: int = FOLLOW_BLOCK_MS) -> Iterator[RunLogEntry]:
-        """What was logged after a point and what is logged from now on, until the run has ended and all was read.
+        """The entries after a point and all new ones, until the run has ended and all are read.
 
-        It outlives attempts, their workers, and restarts of the server. An end is heard of at once; `block_ms` is how
-        long nothing may be heard before the server is asked again.
+        It continues across attempts, workers and restarts of the server. An end is noticed at once; `block_ms` is the
+        longest time without an event before the run is read again.
         """
         self._state(run_id)
         return self._follow(run_id, self._place(run_id, after), block_ms)
 
     def close(self) -> None:
-        """End a `follow`, from whichever thread, also one that is about to wait."""
+        """End a `follow`, from any thread, also if it is about to wait."""
         self._closed.set()
         self._blocking_connection().close()
 
@@ -123,32 +123,32 @@ class Logs:
                 self._closed.wait(random.uniform(0, OUTAGE_DELAY_MS_MAX / 1000))
 
     def _until_ended(self, run_id: str, place: _LogPosition, block_ms: int) -> Generator[RunLogEntry, None, bool]:
-        # First note the place in the events, then look at the run: whatever ends it after the look is an event after
-        # the place. And an ended run has all of its log, since only the attempt that holds a run can write to it.
+        # Read the place in the events before the run: if the run ends after that, its event is after the place. The log
+        # of an ended run is complete, since only the attempt that holds a run can write to it.
         events = self._last_event(run_id)
         while not self._closed.is_set():
             ended = self._has_ended(run_id)
             yield from self._rest(run_id, place)
             if ended:
                 return True
-            told = False
-            while not told and not self._closed.is_set():
-                entries, events, told = self._block(run_id, place.id, events, block_ms)
+            may_have_ended = False
+            while not may_have_ended and not self._closed.is_set():
+                entries, events, may_have_ended = self._block(run_id, place.id, events, block_ms)
                 yield from place.passed(entries)
         return False
 
     def _block(self, run_id: str, place: str, events: str, block_ms: int) -> tuple[list[RunLogEntry], str, bool]:
-        """What was logged, the new place in the events, and whether it is time to look at the run."""
+        """The new entries, the new place in the events, and whether the run should be read."""
         keys = (self._key(run_id), self._events_key(run_id))
         words = ("XREAD", "COUNT", ENTRIES_PER_READ, "BLOCK", block_ms, "STREAMS", *keys, place, events)
         reply = dict(self._blocking_connection().block(*words, timeout_ms=block_ms) or ())
         new_events = reply.get(keys[1], [])
         facts = [pairs_to_dict(flat) for _, flat in new_events]
-        told = any(fact["run"] == run_id and fact["state"] in TERMINAL_STATES for fact in facts)
+        ended = any(fact["run"] == run_id and fact["state"] in TERMINAL_STATES for fact in facts)
         return (
             [_parse_entry(item) for item in reply.get(keys[0], [])],
             new_events[-1][0] if new_events else events,
-            told or not reply,
+            ended or not reply,
         )
 
     def _blocking_connection(self) -> Connection:
@@ -158,7 +158,7 @@ class Logs:
             return self._reader
 
     def _rest(self, run_id: str, place: _LogPosition) -> Iterator[RunLogEntry]:
-        """All up to now."""
+        """All entries up to now."""
         while True:
             command = ("XRANGE", self._key(run_id), f"({place.id}", "+", "COUNT", ENTRIES_PER_READ)
             items = self.store.connection.command(*command)
@@ -199,14 +199,14 @@ class Logs:
 
 
 class _LogPosition:
-    """How far a reader has come: the last entry it has seen, and the bytes up to there, where that is known."""
+    """The position of a reader: the last entry it has seen, and the bytes up to there, if known."""
 
     def __init__(self, entry_id: str, end: int | None) -> None:
         self.id = entry_id
         self.end = end
 
     def passed(self, entries: Iterable[RunLogEntry]) -> Iterator[RunLogEntry]:
-        """The entries, with a note where some are missing."""
+        """The entries, with a note in place of missing ones."""
         for entry in entries:
             if entry.from_byte > (self.end or 0):
                 yield self._gap(entry)

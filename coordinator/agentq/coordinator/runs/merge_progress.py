@@ -1,12 +1,12 @@
 """The progress of an attempt in its workspace, recorded before each irreversible step.
 
-The next attempt reads it, looks whether what was intended has happened, and goes on from there. The note is the run's:
-it is kept across attempts and goes with the run. When an operator lets an ended run begin again, its step is
+The next attempt reads it, checks whether the intended step has happened, and continues from there. The record belongs
+to the run: it is kept across attempts and deleted with the run. When an operator retries an ended run, its step is
 `requeued`:
 
-- of a run that had not completed, all else stays. Its work may be in the target all the same, if its worker died
-  between the merge and the word of it; so its marker is looked for from `base` on, and if it is there, all is done;
-- of one that had, `base` is the commit that it delivered: what it did is known, and it is to be done once more.
+- If the run had not completed, all other fields stay. Its work may be in the target nevertheless, if its worker died
+  between the merge and the report; so the next attempt looks for its marker from `base` on, and if found, it is done.
+- If the run had completed, `base` is the commit that it delivered: the work before it is known, and is done once more.
 """
 
 from __future__ import annotations
@@ -29,48 +29,48 @@ MergeStep = Literal["prepared", "executed", "committed", "merging", "merged", "r
 
 
 class RepairReason(BaseModel):
-    """Why the work went back to be repaired."""
+    """Why the work went back, for the agent or attempt that fixes it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     what: Literal["conflict", "check"]
     target: str
-    """The commit of the target that the work was put onto."""
+    """The commit of the target that the work was rebased onto."""
     why: str = ""
     files: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
-    """In which there are conflicts."""
+    """Files with conflicts."""
     unmarked: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
-    """Those of them that have no markers: one side has deleted them, or they are no text."""
+    """Conflicting files without markers: deleted by one side, or not text."""
     told: str = ""
-    """What a check said, at its end."""
+    """The end of the check's output."""
 
 
 class MergeProgress(BaseModel):
-    """What an attempt has done, or is about to do."""
+    """The last step that an attempt has done, or is about to do."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     step: MergeStep
-    """After `committed` the process is not executed again. `requeued` is the server's own word."""
+    """After `committed` the process is not executed again. Only the server sets `requeued`."""
     host: str | None = None
-    """Where the worktree is."""
+    """The path of the worktree."""
     worktree: str | None = None
     branch: str | None = None
     base: str | None = None
-    """The commit that the work starts from."""
+    """The start commit of the work."""
     commit: str | None = None
     target: str | None = None
     target_before: str | None = None
-    """Where the target stood when it was to be moved."""
+    """The target's commit before the intended move."""
     repair: RepairReason | None = None
-    """Why the work went back, if it did."""
+    """The conflict or failed check to fix, if the work has gone back."""
     rounds: int = 0
     """How often the work has gone back to be repaired."""
     outcome: Outcome | None = None
-    """How the process ended, to be told once its work is in."""
+    """The outcome of the process, reported after its work is merged."""
 
     def to_wire(self) -> str:
-        """The note as it is kept."""
+        """The record as stored."""
         text = self.model_dump_json(by_alias=True, exclude_none=True)
         if len(text) > bounds.MERGE_PROGRESS_BYTES:
             raise Invalid(f"The note has {len(text)} characters; {bounds.MERGE_PROGRESS_BYTES} is the most.")
@@ -78,7 +78,7 @@ class MergeProgress(BaseModel):
 
     @classmethod
     def from_wire(cls, text: str) -> MergeProgress:
-        """Read a note back, passing over what a newer version put there."""
+        """Parse a stored record, ignoring fields of a newer version."""
         fields = json.loads(text)
         if fields.get("outcome"):
             fields["outcome"] = keep_known_fields(Outcome, fields["outcome"])
@@ -86,7 +86,7 @@ class MergeProgress(BaseModel):
 
 
 def read_merge_progress(store: NamespaceStore, run_id: str, fence: str) -> MergeProgress | None:
-    """What has been noted of a run, for the attempt that holds it."""
+    """The recorded progress of a run, for the attempt that holds it."""
     reply = store.call("merge/get_step", partition_of(run_id), run_id, fence)
     if isinstance(reply, str):
         raise refusal_error(reply, f"run {run_id}") or AssertionError(reply)

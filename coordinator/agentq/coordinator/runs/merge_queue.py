@@ -1,9 +1,9 @@
 """Merge queues: attempts that want to move a branch take turns.
 
-The line saves work, and decides nothing: who moves a branch does so by compare-and-swap, and looks for its marker
-first. Whoever stands there holds its run, for a run leaves the line in the script by which it leaves its worker. So the
-first is alive as far as anybody knows, and needs no lease beside its worker's. The next one is told by the order
-`merge`, and may ask besides. A partition has lines of its own.
+The queue only saves work: an attempt moves a branch by compare-and-swap and looks for its own marker first. Every
+attempt in the queue holds its run, for a run leaves the queue in the script by which it leaves its worker. So the first
+needs no lease beside its worker's. The next one is notified by the order `merge`, and may ask as well. Each partition
+has queues of its own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.storage.store import NamespaceStore
 
 MERGE_ORDER = "merge"
-"""The order by which the next of a line is told; its detail is the line."""
+"""The order that notifies the next attempt in a merge queue; its detail is the queue's name."""
 
 
 class MergeQueueEntry(NamedTuple):
-    """Another one in the line, and what it brings: a commit, and where in the repository of the line that is."""
+    """Another attempt in the queue, with its commit and the ref of that in the repository."""
 
     run: str
     commit: str
@@ -30,14 +30,14 @@ class MergeQueueEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MergeQueuePosition:
-    """Where an attempt stands in a line."""
+    """The position of an attempt in a merge queue."""
 
     place: int
-    """How many stand before it."""
+    """The number of attempts before it."""
     holder: str
-    """Whose turn it is."""
+    """The first attempt in the queue."""
     others: tuple[MergeQueueEntry, ...]
-    """For the holder: those that come next, the first first, up to `MERGE_QUEUE_SHOWN` of them."""
+    """For the holder: the next attempts in order, up to `MERGE_QUEUE_SHOWN` of them."""
 
     @property
     def yours(self) -> bool:
@@ -45,14 +45,14 @@ class MergeQueuePosition:
 
 
 def merge_queue_id(repository: str, target: str) -> str:
-    """The line of a branch. The repository is named so that it is the same one wherever the name is the same."""
+    """The name of a branch's merge queue. Equal repository names must mean the same repository."""
     return blake2b(f"{repository}\n{target}".encode(), digest_size=10).hexdigest()
 
 
 def enter_merge_queue(
     store: NamespaceStore, run_id: str, fence: str, line: str, commit: str, ref: str
 ) -> MergeQueuePosition:
-    """Stand in a line, or learn how it goes on there."""
+    """Enter a merge queue, or read the position in it."""
     reply = store.call("merge/enter_queue", partition_of(run_id), run_id, fence, line, commit, ref)
     if isinstance(reply, str):
         raise refusal_error(reply, f"run {run_id}") or AssertionError(reply)

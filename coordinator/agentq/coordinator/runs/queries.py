@@ -30,7 +30,7 @@ _SUMMARY_FIELDS = ("id", "state", "lane", "attempt", "worker", "reason", "submit
 
 @dataclass(frozen=True, slots=True)
 class RunListPage:
-    """Part of a list. With `cursor` the next call goes on; without one, this was all."""
+    """A page of a list. `cursor` is for the next call; None at the end."""
 
     runs: list[RunListEntry]
     cursor: str | None
@@ -38,22 +38,22 @@ class RunListPage:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs to list. Times are those of the ids: when the run was made, by its maker's clock."""
+    """Which runs to list. Times are those in the ids: when the run was made, by the submitter's clock."""
 
     states: tuple[State, ...] = tuple(State)
     queue: str | None = None
     queues: tuple[str, ...] = ()
-    """Only those of these queues; of all, if there are none."""
+    """Runs of these queues only; of all queues if empty."""
     plan: str | None = None
     session: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
     class_: OutcomeClass | None = None
-    """Only those that ended with this class; with it, and with the two times of the end, pages can be short."""
+    """Runs that ended with this class only; with this, or with the two end times, pages can be short."""
     ended_since_ms: int | None = None
     ended_until_ms: int | None = None
     made_by: str = ""
-    """Only those that this token has made; with it, too."""
+    """Runs that this token submitted only; with this, pages can be short."""
 
 
 class WorkerDescription(BaseModel):
@@ -88,11 +88,11 @@ class WorkerRecord(BaseModel):
     runs_ended: int = 0
     """The attempts whose end it has reported."""
     ended_at_ms: int | None = None
-    """When it left or was declared lost, in this life of it."""
+    """When it left or was declared lost, in its present epoch."""
     ended_why: str = ""
 
     def silent_ms(self, now_ms: int) -> int:
-        """How long it has not been heard, once that is half its lease, when several heartbeats are missing; else 0."""
+        """The time since its last heartbeat, from half its lease on, when several heartbeats are missing; else 0."""
         if self.ended_at_ms is not None:
             return 0
         unheard_ms = now_ms - self.seen_at_ms
@@ -117,13 +117,13 @@ def describe_silence(silent_ms: int, lost_in_ms: int) -> str:
 
 
 class RunQueries:
-    """The reading side of a namespace."""
+    """The reads of one namespace."""
 
     def __init__(self, store: NamespaceStore) -> None:
         self.store = store
 
     def get(self, run_id: str) -> RunRecord:
-        """One run, whole."""
+        """Return one run with all fields."""
         key = self.store.key(partition_of(run_id), "run", run_id)
         fields = self._hash(key)
         if not fields:
@@ -131,7 +131,7 @@ class RunQueries:
         return _parse_run(run_id, fields)
 
     def given(self, run_id: str, others: Sequence[str]) -> list[RunRecord]:
-        """Of those that a run names, to be given their results, the ones that are still there."""
+        """The records of the runs whose results a run names, as far as they exist."""
         found: list[RunRecord] = []
         queues = self._readable_by(run_id)
         for partition in dict.fromkeys(map(partition_of, others)):
@@ -145,7 +145,7 @@ class RunQueries:
         return found
 
     def _readable_by(self, run_id: str) -> str:
-        """The queues whose results a run may be given, as words: those of the token that submitted it, and its own."""
+        """The queues whose results a run may get: those of the token that submitted it, and its own."""
         key, command = self.store.key(partition_of(run_id), "run", run_id), self.store.connection.command
         self.store.guard()
         readable, made_by, lane = command("HMGET", key, "readable_queues", "made_by", "lane")
@@ -154,7 +154,7 @@ class RunQueries:
         return f"{readable} {lane.partition(':')[0]}" if readable else ""
 
     def size(self, run_id: str) -> int:
-        """About how many bytes a run takes, whole: those of its spec and of what its last attempt left."""
+        """The approximate size of a run's record: its spec and the outcome of its last attempt."""
         key, command = self.store.key(partition_of(run_id), "run", run_id), self.store.connection.command
         return sum(int(command("HSTRLEN", key, field)) for field in ("spec", "outcome"))
 
@@ -173,7 +173,7 @@ class RunQueries:
         if not 1 <= limit <= LIST_PER_CALL:
             raise Invalid(f"A page has 1 to {LIST_PER_CALL} runs, not {limit}.")
         if cursor is not None and not _ID_PREFIX.fullmatch(cursor):
-            raise Invalid("cursor: this is none that a list of runs has given.")
+            raise Invalid("cursor: it is not a cursor of a list of runs.")
         until = "" if which.until_ms is None else run_id_prefix(which.until_ms)
         since = "" if which.since_ms is None else run_id_prefix(which.since_ms)
         before = min(cursor, until) if cursor and until else cursor or until
@@ -182,11 +182,11 @@ class RunQueries:
     def below(
         self, which: RunFilter, before: str, *, since: str = "", ending: str = "", limit: int = 100
     ) -> RunListPage:
-        """A page of the runs whose ids are between two texts, and of these only those whose id ends with `ending`."""
+        """A page of the runs with ids between two texts that end with `ending`."""
         queues = (which.queue,) if which.queue is not None else which.queues or ("*",)
         rows = [word for queue in queues for state in which.states for word in (queue, state.value)]
         ended = (which.class_ or "", _optional_argument(which.ended_since_ms), _optional_argument(which.ended_until_ms))
-        words: tuple[CommandArgument, ...] = (
+        arguments: tuple[CommandArgument, ...] = (
             which.plan or "",
             which.session or "",
             before,
@@ -197,7 +197,7 @@ class RunQueries:
             which.made_by,
             *rows,
         )
-        pages = [self.store.call("run/list", partition, *words) for partition in self.store.partitions()]
+        pages = [self.store.call("run/list", partition, *arguments) for partition in self.store.partitions()]
         return _merge_pages(pages, limit)
 
     def all(self, which: RunFilter = RunFilter()) -> Iterator[RunListEntry]:
@@ -211,7 +211,7 @@ class RunQueries:
                 return
 
     def queues(self) -> list[str]:
-        """The queues that have runs, or had some a while ago, in the order of their names."""
+        """The queues that have runs, or had some recently, by name."""
         self.store.guard()
         keys = [self.store.key(partition, "queues") for partition in self.store.partitions()]
         return sorted({queue for key in keys for queue in self.store.connection.command("SMEMBERS", key)})
@@ -284,7 +284,7 @@ def _parse_worker(worker: str, partition: int, until_ms: int, fields: dict[str, 
 
 
 def _merge_pages(pages: list[list[Any]], limit: int) -> RunListPage:
-    """One page of several partitions' pages. None of them was looked at below its own cursor."""
+    """Merge the pages of several partitions. Each was read only down to its own cursor."""
     floors = [page[0] for page in pages if page[0]]
     floor = max(floors, default="")
     runs = [

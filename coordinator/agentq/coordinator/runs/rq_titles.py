@@ -1,4 +1,4 @@
-"""What RQ calls the jobs that are runs here: its own description of the job, as long as RQ keeps it."""
+"""RQ's descriptions of the jobs that are runs here, as long as RQ keeps them."""
 
 from __future__ import annotations
 

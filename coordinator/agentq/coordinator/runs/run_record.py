@@ -14,7 +14,7 @@ from agentq.coordinator.runs.wait import RunWait
 
 
 class AttemptRecord(BaseModel):
-    """One try at a run, and how it ended."""
+    """One attempt of a run, and how it ended."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -44,7 +44,7 @@ class RunListEntry(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A run as it stands."""
+    """A run."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -56,9 +56,9 @@ class RunRecord(BaseModel):
     fence: str
     worker: str
     schedule: str
-    """The schedule that made it; empty if somebody submitted it."""
+    """The schedule that submitted it; empty if a client did."""
     made_by: str
-    """The token that made it, or its schedule or parent; empty without one."""
+    """The token that submitted it, or its schedule or parent; empty without one."""
     submitted_at_ms: int
     due_at_ms: int | None
     stop_at_ms: int | None
@@ -69,24 +69,24 @@ class RunRecord(BaseModel):
     crashes: int
     deferrals: int
     spent: dict[OutcomeClass, int]
-    """Tries that were spent on classes with a number of their own."""
+    """Retries spent, by class, for classes with a budget of their own."""
     agent_session: str | None
-    """What its agent calls the conversation."""
+    """The agent's own id of the conversation."""
     host: str | None
-    """The host that the conversation was last gone on with."""
+    """The host that continued the conversation last."""
     account: str | None
     model: str | None
     spending: AgentSpending | None
-    """What its agent has spent in all attempts; None if none told anything."""
+    """The spending of its agent in all attempts; None if none reported any."""
     is_host_pinned: bool
-    """Its conversation cannot travel: the demand `host` is not its submit's, but follows from that."""
+    """Whether only one host can continue its conversation: the demand `host` is then not from its submit."""
     progress: JsonValue
     outcome: Outcome | None
     wait: RunWait
-    """What it waits for, or did when it parked the last time; nothing if it never has."""
+    """What it waits for, or waited for when it last parked; empty if it never parked."""
     parked_at_ms: int | None
     intent: MergeProgress | None
-    """What its attempts have noted of its workspace."""
+    """The progress in its workspace, recorded by its attempts."""
     attempts: list[AttemptRecord]
     """All attempts kept, oldest first, with the present one at the end."""
 
@@ -145,5 +145,5 @@ def _parse_attempts(run: dict[str, Any], fields: dict[str, str]) -> list[dict[st
     return ended
 
 
-def _keep_outcome_fields(told: dict[str, Any] | None) -> dict[str, Any] | None:
-    return told and keep_known_fields(Outcome, told)
+def _keep_outcome_fields(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
+    return outcome and keep_known_fields(Outcome, outcome)

@@ -33,7 +33,7 @@ from agentq.coordinator.storage.store import NamespaceStore
 
 
 class SubmitReceipt(NamedTuple):
-    """What became of a submit: a new run, a live one with the same dedupe key, or a refusal."""
+    """The result of a submit: a new run, a live one with the same dedupe key, or a refusal."""
 
     id: str
     created: bool
@@ -75,7 +75,7 @@ class RunVerbs(AttemptVerbs):
     def submit_many(
         self, specs: Iterable[RunSpec], *, run_ids: Iterable[str] | None = None, batch: int = bounds.SUBMIT_PER_CALL
     ) -> Iterator[SubmitReceipt]:
-        """Put many runs into the world, `batch` of them in a round trip, and tell of each in order.
+        """Submit many runs, `batch` of them in a round trip; returns a receipt for each, in order.
 
         A refusal concerns one run only, and is told in its receipt. With ids from `new_run_id`, a run may depend on one
         that comes before it.
@@ -123,13 +123,13 @@ class RunVerbs(AttemptVerbs):
         return self._move("run/cancel", run_id, reason[: bounds.ERROR_CHARACTERS], stop_ms, "", "")
 
     def wake(self, run_id: str) -> State:
-        """Want a run awake: if it sleeps it goes on, if it is about to sleep it does not."""
+        """Wake a run: a waiting run continues, and the next park of a running one does not wait."""
         return self._move("run/wake", run_id)
 
     def signal(
         self, run_id: str, name: str, data: JsonValue = None, *, by: str = "", operation: str | None = None
     ) -> State:
-        """Send a run something to know. It is kept until the run has waited for it, and wakes it if it does now."""
+        """Send a signal to a run. It is kept until the run waits for it, and wakes it if it waits now."""
         from agentq.coordinator.runs.wait import APPROVAL_SIGNAL
 
         if name == APPROVAL_SIGNAL:
@@ -137,11 +137,11 @@ class RunVerbs(AttemptVerbs):
         return self._signal(run_id, name, data, by, operation)
 
     def approve(self, run_id: str, comment: str = "", *, by: str = "", operation: str | None = None) -> State:
-        """Say yes to what a run asks for."""
+        """Give the approval that a run asks for."""
         return self._judge(run_id, "approved", comment, by, operation)
 
     def deny(self, run_id: str, comment: str = "", *, by: str = "", operation: str | None = None) -> State:
-        """Say no to it: the run goes on with that, and decides what it means."""
+        """Refuse the approval; the run continues with that answer."""
         return self._judge(run_id, "denied", comment, by, operation)
 
     def _judge(self, run_id: str, verdict: str, comment: str, by: str, operation: str | None) -> State:
@@ -155,11 +155,11 @@ class RunVerbs(AttemptVerbs):
         return self._move("run/signal", run_id, operation or self.store.nonce(), *signal_arguments(name, data, by))
 
     def requeue(self, run_id: str, *, operation: str | None = None) -> State:
-        """Let an ended run begin again, with fresh budgets."""
+        """Requeue an ended run, with fresh budgets."""
         return self._move("run/requeue", run_id, operation or self.store.nonce())
 
     def forget(self, ended: Sequence[tuple[str, State]]) -> list[AgentqError | None]:
-        """Delete ended runs before their time, each in the state that it was seen in; tells which were left."""
+        """Delete ended runs early, each only in the state that the caller saw; returns for each whether it was kept."""
         rows = [(run_id, state.value) for run_id, state in ended]
         return self._say_many("run/delete", [run_id for run_id, _ in ended], rows)
 
@@ -189,7 +189,7 @@ class RunVerbs(AttemptVerbs):
         return random.randrange(self.store.keyspace.partitions) if key is None else self._partition_for(key)
 
     def _depend(self, run_id: str, spec: RunSpec) -> None:
-        """Hand in the dependencies that did not fit into the submit; the run stays blocked until the last call."""
+        """Add the dependencies that did not fit into the submit; the run stays blocked until the last call."""
         rest = iter(spec.after[bounds.DEPENDENCIES_PER_CALL :])
         chunks = iter(lambda: list(islice(rest, bounds.DEPENDENCIES_PER_CALL)), [])
         chunk = next(chunks)
@@ -206,7 +206,7 @@ class RunVerbs(AttemptVerbs):
             chunk = following
 
     def address(self, spec: RunSpec, run_id: str | None) -> tuple[str, int]:
-        """The id that a new run gets, unless it has one, and the partition it must or may live in."""
+        """The id of a new run, generated if None, and its partition."""
         if run_id is None and spec.has_only_lane_options:
             partitions = self.store.keyspace.partitions
             partition = random.randrange(partitions) if partitions > 1 else 0
@@ -242,7 +242,7 @@ class RunVerbs(AttemptVerbs):
         return run_id or new_run_id(partition), partition
 
     def advised(self, refused: AgentqError, spec: RunSpec) -> AgentqError:
-        """A refusal, with the name that may have been meant."""
+        """A refusal, with the name that was perhaps meant."""
         if not isinstance(refused, NotFound) or spec.session is None or f"session {spec.session}," not in str(refused):
             return refused
         return type(refused)(f"{refused}{suggest_session(self.store, spec.session)}")
@@ -283,7 +283,7 @@ def _submit_row(spec: RunSpec, run_id: str) -> tuple[CommandArgument, ...]:
 
 
 def parse_receipt(run_id: str, word: str) -> SubmitReceipt:
-    """What the submit script's answer means."""
+    """The receipt for a reply of the submit script."""
     if word == "ok":
         return SubmitReceipt(run_id, created=True)
     if word.startswith("exists "):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agentq.coordinator.storage.store import NamespaceStore
 
 APPROVAL_SIGNAL = "approval"
-"""The name of the signal that an approval is; its data are a verdict and a comment."""
+"""The name of the signal by which an approval is sent; its data are a verdict and a comment."""
 
 ChildrenMode = Literal["all", "any"]
 ApprovalVerdict = Literal["approved", "denied"]
@@ -44,7 +44,7 @@ def _check_signal_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class RunWait(BaseModel):
-    """What a run waits for. Whatever comes first wakes it; with nothing at all, only `wake` does."""
+    """What a run waits for. The first of them wakes it; if all are empty, only `wake` does."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
@@ -56,7 +56,7 @@ class RunWait(BaseModel):
     for_ms: Milliseconds | None = None
     """the time from now on."""
     state: Annotated[JsonValue, limit_bytes(bounds.PARKED_STATE_BYTES, "the state")] = None
-    """What the run will want to know when it goes on."""
+    """Data that the run gets back when it continues."""
 
     @model_validator(mode="after")
     def _is_clear(self) -> Self:
@@ -67,7 +67,7 @@ class RunWait(BaseModel):
 
     @classmethod
     def checked(cls, **fields: Any) -> RunWait:
-        """Make one, or say in one sentence what is wrong with it."""
+        """Make a wait; raises `Invalid` with one sentence."""
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -95,12 +95,12 @@ class RunWait(BaseModel):
         parts += [f"the signal {name}" for name in self.signals]
         parts += [f"{self.children} of its children to end"] if self.children else []
         if not parts:
-            return "a time" if (self.until_ms, self.for_ms) != (None, None) else "somebody to wake it"
+            return "a time" if (self.until_ms, self.for_ms) != (None, None) else "a client to wake it"
         return f"{', '.join(parts[:-1])}, or {parts[-1]}" if len(parts) > 1 else parts[0]
 
     @classmethod
     def from_hash(cls, fields: dict[str, str]) -> RunWait:
-        """What the run of this hash waits for, or last did."""
+        """What the run of this hash waits for, or waited for last."""
         names = fields.get("awaited_signals", "").split()
         return cls.model_validate(
             {
@@ -114,7 +114,7 @@ class RunWait(BaseModel):
 
 
 class SignalMessage(BaseModel):
-    """A signal, as it is kept for its run."""
+    """A signal, as stored with its run."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -129,12 +129,12 @@ class SignalMessage(BaseModel):
         return cls(id=message, name=name, data=json.loads(data), at_ms=int(at), by=by)
 
     def record(self) -> dict[str, Any]:
-        """As the outside sees it."""
+        """The signal as shown to clients."""
         return {"id": self.id, "name": self.name, "data": self.data, "at": format_iso(self.at_ms), "by": self.by}
 
 
 class EndedChild(BaseModel):
-    """A child that has ended, as its parent is told of it."""
+    """A child that has ended, as reported to its parent."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -154,7 +154,7 @@ class EndedChild(BaseModel):
 
 
 class Resumption(BaseModel):
-    """What an attempt goes on with, after its run has parked."""
+    """What an attempt resumes with after its run has parked."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -164,14 +164,14 @@ class Resumption(BaseModel):
     state: JsonValue
 
     def to_json(self) -> bytes:
-        """As the program reads it."""
+        """The result as the program reads it."""
         record = {"reason": self.reason, "state": self.state}
         messages = [message.record() for message in self.messages]
         return to_json({**record, "messages": messages, "children": [child.model_dump() for child in self.children]})
 
 
 def receive_resumption(store: NamespaceStore, run_id: str, fence: str) -> Resumption | None:
-    """What the attempt of this fence resumes with; None where its run has never parked."""
+    """The wait result for the attempt with this fence; None if its run has never parked."""
     partition, after = partition_of(run_id), ""
     first: list[Any] | None = None
     children: list[EndedChild] = []
@@ -197,7 +197,7 @@ def receive_resumption(store: NamespaceStore, run_id: str, fence: str) -> Resump
 
 
 def list_signals(store: NamespaceStore, run_id: str) -> list[SignalMessage]:
-    """The signals that a run has, and has not taken yet."""
+    """The signals that a run has received and not taken yet."""
     key = store.key(partition_of(run_id), "pending_signals", run_id)
     entries = store.connection.command("XRANGE", key, "-", "+")
     return [SignalMessage.read(entry, flat[1], flat[3], flat[5], flat[7]) for entry, flat in entries]
@@ -211,7 +211,7 @@ _sender_adapter: TypeAdapter[str] = TypeAdapter(Annotated[Text, StringConstraint
 
 
 def signal_arguments(name: str, data: JsonValue, by: str) -> tuple[str, bytes, str]:
-    """What the signal script is told of a signal, if it may be one."""
+    """The arguments of the signal script; raises `Invalid` for an invalid signal."""
     try:
         return (
             _name_adapter.validate_python(name),

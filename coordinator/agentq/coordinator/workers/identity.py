@@ -16,7 +16,7 @@ from agentq.coordinator.model.spec import is_front_lane, parse_lane
 
 
 class WorkerIdentity(BaseModel):
-    """Who a worker is and what it can do. The id is a process's, never a host's alone."""
+    """The identity and capabilities of a worker. An id belongs to one process, never to a host."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -25,11 +25,11 @@ class WorkerIdentity(BaseModel):
     labels: dict[Label, Label] = {}
     slots: int = Field(default=1, ge=1)
     only_matching: bool = False
-    """Take only runs that demand something it has, so that it is not filled with those that could run anywhere."""
+    """Take only runs that demand one of its labels, to keep slots free for them."""
     only_agents: bool = False
-    """Take only runs of agents, where nothing else can be executed."""
+    """Take only runs of agents, for a worker that can execute nothing else."""
     about: dict[str, JsonValue] = {}
-    """Host, pid, version, executors, for people; and `process`, by which others on its host know it for dead."""
+    """Host, pid, version, executors, for people; and `process`, by which other workers on its host detect its death."""
 
     def check_size(self) -> None:
         if len(self.model_dump_json()) > bounds.IDENTITY_BYTES:

@@ -1,7 +1,7 @@
 """The lease of a worker: registration, heartbeats, and claims of runs.
 
 1. Register, and learn which runs are still held: all, or none if the worker was declared lost.
-2. Send heartbeats with everything that is held; carry out the orders in the answer, kill what is fenced_claims.
+2. Send heartbeats with all held runs; carry out the orders in the reply, and kill the runs in `fenced_claims`.
 3. Claim as many runs as there are free slots; after any fault of a blocking read, adopt what was delivered meanwhile.
 4. Stop trusting the lease before it can have ended: `trusted` compares with the moment the last renewal was sent.
 
@@ -9,7 +9,7 @@ A namespace of several partitions is several leases that live and die together h
 can be declared lost in one partition only, and then stops the runs of that one.
 """
 
-# Over 400 lines: a worker's lease and all that is asked under it.
+# Over 400 lines: a worker's lease and all calls made under it.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from agentq.coordinator.workers.stream_read import (
 
 RETIRE_CALLS_MAX = 10_000
 EXCHANGES_IN_FLIGHT = 2
-"""Exchanges that may be under way at the same time."""
+"""Concurrent calls of `worker/finish_and_claim`."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _PartitionLease:
     revision: str = ""
     lanes: list[str] = field(default_factory=list)
     former: list[str] = field(default_factory=list)
-    """Lanes that were served before the worker changed: something may have been delivered from there."""
+    """Lanes served before the worker's labels changed, which may have delivered entries still."""
 
 
 class WorkerLease:
@@ -77,15 +77,15 @@ class WorkerLease:
 
     @property
     def trusted_ms(self) -> int:
-        """How long the worker may still act. It counts from when the last renewal was sent, not answered."""
+        """How long the lease is still valid, counted from when the last renewal was sent, not answered."""
         if self._renewed_ms is None:
             return 0
         return max(0, self._renewed_ms + self.settings.lease_ms - self.settings.heartbeat_ms - monotonic_ms())
 
     def register(self) -> list[tuple[str, str]]:
-        """Announce the worker, or come back; returns the runs, with their fences, that it still holds.
+        """Register the worker, or return after a loss; returns the runs, with their fences, that it still holds.
 
-        Whatever else it executes was lost meanwhile: it kills that and writes nothing more of it.
+        All other runs that it executes were lost meanwhile: it kills them and reports nothing more about them.
         """
         sent_ms = monotonic_ms()
         held = [hold for partition in self.store.partitions() for hold in self._register(partition)]
@@ -94,9 +94,15 @@ class WorkerLease:
 
     def _register(self, partition: int) -> list[tuple[str, str]]:
         seat, worker = self._seats[partition], self.identity.id
-        words = (seat.epoch, seat.operation, self.settings.lease_ms, self.store.dice(), self.identity.model_dump_json())
+        arguments = (
+            seat.epoch,
+            seat.operation,
+            self.settings.lease_ms,
+            self.store.dice(),
+            self.identity.model_dump_json(),
+        )
         for _ in range(RETIRE_CALLS_MAX):
-            reply = self.store.call("worker/register", partition, worker, *words)
+            reply = self.store.call("worker/register", partition, worker, *arguments)
             if reply != "releasing_runs":
                 break
         if isinstance(reply, str):
@@ -107,12 +113,12 @@ class WorkerLease:
         return list(zip(held[::2], held[1::2], strict=True))
 
     def go_on(self, epochs: Sequence[str]) -> None:
-        """Act for a worker that another process has registered, in the life that it has now, by partition."""
+        """Use the registration that another process made, with its present epoch in each partition."""
         for seat, epoch in zip(self._seats, epochs, strict=True):
             seat.epoch = epoch
 
     def heartbeat(self, held: Sequence[Claim] = (), applied: Iterable[WorkerOrder] = ()) -> HeartbeatReply:
-        """Renew the lease and say what is held; `applied` orders are forgotten by the server."""
+        """Renew the lease and report the held runs; the server deletes the `applied` orders."""
         sent_ms = monotonic_ms()
         acknowledged: dict[int, list[str]] = {}
         for order in applied:
@@ -156,7 +162,7 @@ class WorkerLease:
                 if count <= 0 and calls <= 0:
                     break
         except AgentqError:
-            # What was granted before must reach the caller; the refusal comes again with the next call.
+            # Claims granted before must reach the caller; the next call is refused again.
             if not claims:
                 raise
         return claims
@@ -166,7 +172,7 @@ class WorkerLease:
         seat = self._seats[partition]
         while True:
             lanes = self.lanes(partition)
-            more = self._granted(partition, self.store.call(*self._claim_words(partition, count, calls)))
+            more = self._granted(partition, self.store.call(*self._claim_arguments(partition, count, calls)))
             claims += more
             functions = sum(is_function_lane(claim.lane) for claim in more)
             count, calls = count - len(more) + functions, calls - functions
@@ -175,27 +181,27 @@ class WorkerLease:
                 return count, calls
 
     def claiming(self, count: int) -> tuple[CommandArgument, ...]:
-        """The words of a claim in the first partition, for whoever sends those of many workers together."""
-        _, _, *words = self._claim_words(0, count, 0)
-        return tuple(words)
+        """The arguments of a claim in the first partition, for a caller that sends claims of many workers together."""
+        _, _, *arguments = self._claim_arguments(0, count, 0)
+        return tuple(arguments)
 
     def claimed(self, reply: str | list[str]) -> list[Claim]:
-        """What the answer to these words brought."""
+        """The claims in the reply to such a call."""
         return self._granted(0, reply)
 
     def exchange(
         self, ended: Sequence[FunctionOutcome], calls: int = 0, *, way: int = 0
     ) -> tuple[list[AgentqError | None], list[Claim]]:
-        """Say how function attempts ended, and take up to `calls` more, in one round trip a partition.
+        """Report how function attempts ended, and claim up to `calls` more, in one round trip per partition.
 
-        Tells of each what was refused: by a partition that is away while others are not, as Unreachable or TryLater. A
+        Returns the refusal of each: Unreachable or TryLater where a partition is away while others are not. A
         worker that may not claim gets none, and learns why from its next claim. Each thread that does this, up to WAYS,
         has a way of its own; beside them another one may claim.
         """
         refusals: list[AgentqError | None] = [None] * len(ended)
         claims: list[Claim] = []
         partitions = self.store.partitions()
-        places, heard, away = [list[int]() for _ in partitions], False, None
+        places, any_reply, away = [list[int]() for _ in partitions], False, None
         for place, end in enumerate(ended):
             places[partition_of(end.claim.id) if len(partitions) > 1 else 0].append(place)
         self._turn += 1
@@ -205,12 +211,12 @@ class WorkerLease:
                 mine = [ended[place] for place in places[partition]]
                 try:
                     claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals, way)
-                    heard = True
+                    any_reply = True
                 except (Unreachable, TryLater) as error:
                     away = error
                     for place in places[partition]:
                         refusals[place] = error
-        if away is None or heard:
+        if away is None or any_reply:
             return refusals, claims
         raise away
 
@@ -251,8 +257,8 @@ class WorkerLease:
     ) -> list[Claim]:
         """Claim entries, as (lane, entry), that a blocking read delivered or the pending list still holds.
 
-        A read over several lanes can deliver more than was asked for: what exceeds `count`, or `calls` of function
-        runs, is given back.
+        A read over several lanes can deliver more than requested: entries beyond `count`, or `calls` of function
+        runs, are given back.
         """
         seat = self._seats[partition]
         words: list[CommandArgument] = [
@@ -276,12 +282,12 @@ class WorkerLease:
         return [Claim(*flat[at : at + 4]) for at in range(0, len(flat), 4)]
 
     def pending(self, partition: int) -> list[tuple[str, str]]:
-        """The entries delivered to this worker, as (lane, entry): to be adopted after any fault of a read."""
+        """The entries delivered to this worker, as (lane, entry), which it adopts after any fault of a read."""
         lanes = self.lanes(partition) + self._seats[partition].former
         try:
             return self._delivered(partition, lanes)
         except NoGroup:
-            # One of the streams is gone, or its group, and with it all that was delivered from there.
+            # One of the streams or its group is gone, and with it the entries delivered from it.
             return [entry for lane in lanes for entry in self._delivered_from(partition, lane)]
 
     def _delivered_from(self, partition: int, lane: str) -> list[tuple[str, str]]:
@@ -298,15 +304,15 @@ class WorkerLease:
     def watch(
         self, reader: StreamReader, count: int, calls: int, block_ms: int, partitions: Sequence[int] | None = None
     ) -> WatchResult:
-        """Wait for something to come: an order, or runs where some are wanted, which are claimed at once.
+        """Wait for an order, or for runs if some are wanted, which are claimed at once.
 
-        In one partition the server claims as soon as the read ends. Of several, what was delivered is to be adopted.
+        With one partition, the server claims as soon as the read ends. With several, the caller adopts the entries.
         """
         partitions = self.store.partitions() if partitions is None else partitions
         streams = self.streams(count, calls, partitions)
         wanted: tuple[Any, ...] | None = None
         if len(partitions) == 1 and (count > 0 or calls > 0):
-            wanted = self._claim_words(partitions[0], count, calls, fresh="fresh")
+            wanted = self._claim_arguments(partitions[0], count, calls, fresh="fresh")
         reply, granted = self._wait(reader, streams, block_ms, wanted)
         claims = self._granted(partitions[0], granted) if isinstance(granted, list) else []
         mine = {claim.id for claim in claims}
@@ -324,32 +330,32 @@ class WorkerLease:
         return watched
 
     def reader(self) -> StreamReader:
-        """What a thread waits with in `watch`."""
+        """The waiter of a thread in `watch`."""
         return self.store.connection.another()
 
     def _wait(
         self, reader: Any, streams: WatchedStreams, block_ms: int, claim: tuple[Any, ...] | None
     ) -> tuple[Any, Any]:
-        """Block on the streams, and claim with these words the moment that ends; both replies."""
+        """Block on the streams, and claim when the block ends; returns both replies."""
         words = blocking_read_command(self.identity.id, streams, block_ms)
         if claim is None:
             return reader.block(*words, timeout_ms=block_ms), None
         return self.store.call_after(reader, words, block_ms, *claim)
 
-    def _claim_words(self, partition: int, count: int, calls: int, *, fresh: str = "") -> tuple[Any, ...]:
+    def _claim_arguments(self, partition: int, count: int, calls: int, *, fresh: str = "") -> tuple[Any, ...]:
         seat = self._seats[partition]
         wanted = (min(max(count, 0), bounds.CLAIM_PER_CALL), min(max(calls, 0), bounds.CLAIM_PER_CALL))
         words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, fresh)
         return "worker/claim", partition, *words, *self.lanes(partition)
 
     def _nonce(self, seat: _PartitionLease) -> str:
-        """The name of the next claim. It is made when it is needed, not while what was claimed waits to begin."""
+        """The name of the next claim, made when it is needed, so that claimed runs start without waiting for it."""
         if not seat.nonce:
             seat.nonce = self.store.nonce()
         return seat.nonce
 
     def streams(self, count: int, calls: int, partitions: Iterable[int]) -> WatchedStreams:
-        """What to block on."""
+        """The streams to block on."""
         keys: WatchedStreams = {}
         for partition in partitions:
             keys[self.store.key(partition, "worker_inbox", self.identity.id)] = (partition, None)
@@ -376,29 +382,29 @@ class WorkerLease:
         seat.lanes = served
 
     def forget_lanes(self) -> None:
-        """The worker has changed: find out anew which lanes it serves."""
+        """Compute the served lanes again, after the worker's labels changed."""
         for seat in self._seats:
             seat.revision = ""
 
     def drain(self) -> None:
-        """Take no more runs; the ones that are held go on."""
+        """Claim no more runs; the held ones continue."""
         for partition, seat in enumerate(self._seats):
             order_drain(self.store, partition, self.identity.id, "asked by the worker itself", seat.epoch)
 
     def deregister(self) -> None:
-        """Leave. What is still held, its processes being ended, is released."""
+        """Deregister. The runs still held, whose processes have ended, are released."""
         for partition, seat in enumerate(self._seats):
             _retire_worker(self.store, "worker/deregister", partition, self.identity.id, seat.epoch)
         self._renewed_ms = None
 
 
 def replace_worker(store: NamespaceStore, partition: int, worker: str, epoch: str, why: str) -> None:
-    """End the lease of a worker in this life of it, and requeue its runs at the cost of a crash."""
+    """End the lease of a worker in this epoch, and requeue its runs at the cost of a crash."""
     _retire_worker(store, "worker/evict", partition, worker, epoch, store.dice(), why)
 
 
 def _retire_worker(store: NamespaceStore, script: str, partition: int, worker: str, *words: CommandArgument) -> None:
-    """Take everything from a worker, in as many calls as that needs; nothing if it has another life by now."""
+    """Take all runs from a worker, in as many calls as needed; none if its epoch has changed."""
     for _ in range(RETIRE_CALLS_MAX):
         reply = store.call(script, partition, worker, *words)
         if reply != "releasing_runs":
@@ -411,7 +417,7 @@ def _retire_worker(store: NamespaceStore, script: str, partition: int, worker: s
 def order_drain(
     store: NamespaceStore, partition: int, worker: str, detail: str, epoch: str = "", *, hurry: bool = False
 ) -> None:
-    """Order a worker to drain, or to leave at once; with an epoch, only that life of it."""
+    """Order a worker to drain, or to leave at once; with an epoch, only in that epoch."""
     words = (worker, epoch, detail, "hurry" if hurry else "drain")
     refused = refusal_error(store.call("worker/drain", partition, *words), f"worker {worker}")
     if refused is not None:

@@ -10,7 +10,7 @@ from agentq.coordinator.runs.verbs import Claim
 
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
-    """What a worker is told to do. It is told again until the order is acknowledged."""
+    """An order to a worker, repeated until it is acknowledged."""
 
     id: str
     partition: int
@@ -22,7 +22,7 @@ class WorkerOrder:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """What a heartbeat answers."""
+    """The reply to a heartbeat."""
 
     draining: bool
     fenced_claims: list[Claim]
@@ -30,7 +30,7 @@ class HeartbeatReply:
 
 
 class FunctionOutcome(NamedTuple):
-    """How a function attempt ended: its class, its outcome as JSON, and the wait it asks for before another try."""
+    """How a function attempt ended: its class, its outcome as JSON, and the delay before another attempt."""
 
     claim: Claim
     class_: str
@@ -39,10 +39,10 @@ class FunctionOutcome(NamedTuple):
 
 
 class WatchResult(NamedTuple):
-    """What came while a worker waited."""
+    """What a worker received while it waited."""
 
     claims: list[Claim]
     delivered: dict[int, list[tuple[str, str]]]
-    """Entries, as (lane, entry), that were delivered and not claimed: to be adopted, by partition."""
+    """Entries, as (lane, entry), that were delivered and not claimed, by partition; the worker adopts them."""
     ordered: bool
-    """Whether something is in the inbox."""
+    """Whether the inbox has an order."""

@@ -14,7 +14,7 @@ WatchedStreams = dict[str, tuple[int, str | None]]
 
 
 class StreamReader(Protocol):
-    """What one thread waits with, and others wake."""
+    """A wait of one thread that others can end."""
 
     @property
     def is_spread(self) -> bool: ...
@@ -25,7 +25,7 @@ class StreamReader(Protocol):
 
 
 def blocking_read_command(worker: str, streams: Iterable[str], block_ms: int) -> list[CommandArgument]:
-    """The read that a worker blocks in, on these keys."""
+    """The command by which a worker blocks on these keys."""
     keys = list(streams)
     words: list[CommandArgument] = ["XREADGROUP", "GROUP", CONSUMER_GROUP, worker, "COUNT", 1, "BLOCK", block_ms]
     return [*words, "STREAMS", *keys, *(">" for _ in keys)]
@@ -34,7 +34,7 @@ def blocking_read_command(worker: str, streams: Iterable[str], block_ms: int) ->
 def read_pending_entries(
     store: NamespaceStore, partition: int, worker: str, lanes: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """What these lanes have delivered to a worker and it has not ended yet, as (lane, entry)."""
+    """The entries of these lanes in a worker's pending list, as (lane, entry)."""
     keys = {store.key(partition, "lane", lane): lane for lane in lanes}
     reply = store.connection.command(
         "XREADGROUP", "GROUP", CONSUMER_GROUP, worker, "STREAMS", *keys, *("0" for _ in keys)
