@@ -152,11 +152,23 @@ class Answers(Room):
                 self.answer_turn(options, word, other)
             elif len(heard.rows) == 1:
                 assert word == ("duplicate" if options.get("if_live") == "reject" else "exists"), reply
-                holder = self.keys.get(options["dedupe_key"], "")
-                taken, until = self.taken.get(options["dedupe_key"], ("", 0))
-                assert other == holder or (not holder and other == taken and until > heard.now), f"{run}: {reply}"
-                may_wait = options.get("if_live") in ("replace", "follow", "debounce")
-                assert not holder or not may_wait or self.runs[holder].attempt, f"{other} is not replaced by {run}"
+                self._judge_duplicate(heard, Life(run, lane, spec, options, "", None, None, open=False), other)
+
+    def _judge_duplicate(self, heard: Heard, new: Life, other: str) -> None:
+        """In place of a new run another was named: one that has its dedupe key, or the same that is to have it next."""
+        key, mode = new.options["dedupe_key"], new.options.get("if_live", "return")
+        if key not in self.keys:
+            taken, until = self.taken.get(key, ("", 0))
+            assert other == taken, f"{new.id}: {other} does not have {key}"
+            assert until > heard.now, f"{new.id}: {other} has {key} no more"
+            return
+        holder = self.runs[self.keys[key]]
+        named = self.runs.get(holder.follower) if mode == "follow" and holder.attempt else holder
+        assert named is not None, f"{new.id} could follow {holder.line}"
+        assert (other, named.ended) == (named.id, False), f"{new.id}: {other}, not {named.line}"
+        same = mode == "follow" and named.spec == new.spec
+        may_not_wait = mode in ("return", "reject") or (mode == "replace" and holder.attempt > 0)
+        assert same or may_not_wait, f"{other} is not replaced by {new.id}"
 
     def _judge_child(self, child: Life, reply: str) -> None:
         """A child that is new, and that an attempt asked for: refused, or not, by the rule for children."""
