@@ -5,9 +5,9 @@ ROWS   stream text
 REPLY  ok, not_found, fenced, wrong_state STATE
 VERBS
 FLAGS
-No verb: it changes no state and tells no event. Calls are numbered from 1 by the worker; one that is not newer than the
-newest entry of its attempt is `ok` and changes nothing. Each entry says how many bytes were logged before it, `from_byte`, so
-that what is missing has a size: the log is capped, and its oldest entries go. ]]
+No verb: it changes no state and appends no event. The worker numbers its calls from 1; a call that is not newer than
+the newest entry of its attempt is `ok` and changes nothing. Each entry has the number of bytes logged before it,
+`from_byte`, so that the size of a gap is known: the log is capped, and its oldest entries are trimmed. ]]
 
 local function parse_log_entry(entry)
   local f = entry[2]

@@ -5,9 +5,9 @@ REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  defer unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
-It goes on at `due_at_ms`, or `delay_ms` from now, or, where both are empty, as its policy backs off. A run that was deferred
-more often, or for longer, than its policy allows fails. `account_limit`, if given, is the limit that was met: nobody is let in under
-it before that time. ]]
+The run continues at `due_at_ms`, or `delay_ms` from now, or, if both are empty, after the backoff of its policy. A run
+deferred more often, or for longer, than its policy allows fails. `account_limit`, if given, is the limit that was met:
+it admits no run before that time. ]]
 
 local run, word = load_held(id, fence, 'defer')
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
@@ -17,12 +17,12 @@ if run.stop_at_ms then
   return 'ok cancelled'
 end
 local policy = retry_policy(run)
-local purse, most = retry_budget(policy, 'limit')
-local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
+local budget, most = retry_budget(policy, 'limit')
+local spent = budget and tonumber(call('HGET', run.key, budget) or 0)
 local due_at = tonumber(due_at_ms)
 if delay_ms ~= '' then due_at = now + delay_ms end
 due_at = due_at or now + backoff_ms(policy, 'limit', spent or 0, random)
-if not purse or spent >= most or is_too_late(run, policy, due_at) then
+if not budget or spent >= most or is_too_late(run, policy, due_at) then
   end_run(id, run, 'defer', 'failed', 'deferred too often', outcome)
   return 'ok failed'
 end
@@ -30,5 +30,5 @@ if account_limit ~= '' then block_limit_until(account_limit, string.format('%.0f
 run.due_at_ms = due_at
 local agent = outcome ~= '' and cjson.decode(outcome).agent
 local why = agent and agent.verdict == 'throttled' and 'service refuses' or 'usage limit'
-end_attempt(id, run, 'defer', 'scheduled', why, outcome, 'defer ' .. fence, purse, spent + 1)
+end_attempt(id, run, 'defer', 'scheduled', why, outcome, 'defer ' .. fence, budget, spent + 1)
 return 'ok scheduled'

@@ -5,10 +5,10 @@ REPLY  [ok, next, why, saved_state, number of messages, id, name, data, at, by, 
 VERBS
 FLAGS  allow-oom
 USES   waits
-No verb: it changes no state and tells no event. What is handed out is noted with the fence, and stays until this attempt
-parks again: another attempt, if this one fails or is lost, is handed the same. `after` is the `next` of the reply before, for
-children that did not fit into it; both are empty at an end. `why` is what has come of what it waited for: approval, signal,
-children, time, or else wake. `unparked` means that the run has never parked. ]]
+No verb: it changes no state and appends no event. The delivered signals and children are recorded with the fence, and
+kept until this attempt parks again: another attempt, if this one fails or is lost, gets the same. `after` is the `next`
+of the reply before, for children that did not fit into it; both are empty at an end. `why` is what ended the wait:
+approval, signal, children, time, or else wake. `unparked` means that the run has never parked. ]]
 
 local run = load(id)
 if not run then return 'not_found' end
@@ -35,8 +35,8 @@ elseif (tonumber(f[2]) or now + 1) <= now then
 end
 local reply = { 'ok', '', why, f[4], #received_signals }
 for _, entry in ipairs(received_signals) do
-  local told = entry[2]
-  for _, value in ipairs({ entry[1], told[2], told[4], told[6], told[8] }) do reply[#reply + 1] = value end
+  local fields = entry[2]
+  for _, value in ipairs({ entry[1], fields[2], fields[4], fields[6], fields[8] }) do reply[#reply + 1] = value end
 end
 if last_place == '-' then return reply end
 

@@ -5,9 +5,9 @@ REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  park unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
-The alarm rings at a time, or `alarm_ms` from now; the other one is empty. `signals` are names with a space on either
-side, `children` is all, any or empty, `saved_state` what the run will want to know when it goes on. What this attempt was handed is
-forgotten. What is there already of what it would wait for counts: it is pending again at once. ]]
+The alarm is at a time, or `alarm_ms` from now; the other one is empty. `signals` are names with a space on either side,
+`children` is all, any or empty, `saved_state` is data that the run gets back when it continues. The signals and
+children delivered to this attempt are deleted. If its wait is over already, the run is pending again at once. ]]
 
 local run, word = load_held(id, fence, 'park')
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end

@@ -5,8 +5,8 @@ REPLY  ok, not_found, fenced, wrong_state STATE
 VERBS
 FLAGS  allow-oom
 USES   conversation
-`agent_session` is the agent's own id; empty, there is none to go on with, and the next attempt begins a new one. Unless it is
-`movable`, later attempts, and turns, go to this host. No verb: it changes no state and tells no event. ]]
+`agent_session` is the agent's own id; empty, there is none to go on with, and the next attempt begins a new one. Unless
+it is `movable`, later attempts, and turns, go to this host. No verb: it changes no state and tells no event. ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end

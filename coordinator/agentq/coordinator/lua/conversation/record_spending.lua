@@ -5,10 +5,11 @@ REPLY  [ok, spent by the run, spent by the session or ''], not_found, fenced, wr
 VERBS
 FLAGS  allow-oom
 USES   conversation
-All of them are of the attempt so far: what it told before is taken off, so that a call sent twice counts once, and none ever
-goes back. `cost` is in micro-dollars, or empty if nobody knows. `totals` are the agent's own, kept for the next attempt. What
-the run had spent before it began anew is left out. A cost that is the agent's own total of the conversation has in it what
-attempts cost that were killed before they could tell. No verb: it changes no state and tells no event. ]]
+All sums are totals of the attempt so far: the sums recorded before are subtracted, so that a repeated call counts once,
+and none decreases. `cost` is in micro-dollars, or empty if unknown. `totals` are the agent's own, kept for the next
+attempt. The spending of the run before it was requeued is left out. A cost that is the agent's own total of the
+conversation includes attempts that were killed before they could report. No verb: it changes no state and appends no
+event. ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end

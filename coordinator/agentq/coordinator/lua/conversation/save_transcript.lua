@@ -5,8 +5,8 @@ REPLY  ok, not_found, fenced, wrong_state STATE, no_conversation
 VERBS
 FLAGS
 USES   conversation
-It takes the place of the one before. From then on attempts need not go to the host that has the conversation. No verb: it
-changes no state and tells no event. ]]
+It takes the place of the one before. From then on attempts need not go to the host that has the conversation. No verb:
+it changes no state and tells no event. ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end

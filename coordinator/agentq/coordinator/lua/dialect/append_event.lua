@@ -4,8 +4,8 @@ ARGV   now_ms session run operation event keep_ms
 REPLY  ok ENTRY
 VERBS
 FLAGS
-`operation` names the call: the last one, sent again, changes nothing. `run` is the run that the session is in, if any. Each event
-says how many bytes were told before it, `from_byte`; the oldest go that are more than is kept. ]]
+`operation` names the call: the last one, sent again, changes nothing. `run` is the run that the session is in, if any.
+Each event says how many bytes were told before it, `from_byte`; the oldest go that are more than is kept. ]]
 
 local fields_key, stream_key = key_dialect_fields(session), key_dialect_events(session)
 local f = call('HMGET', fields_key, 'operation', 'event_bytes', 'first_event_byte')

@@ -10,6 +10,6 @@ for _, id in ipairs(call('ZRANGE', key_dependents_to_notify(), 0, DEPENDENTS_PER
   unnotified_runs[#unnotified_runs + 1] = { id = id, state = call('HGET', key_run(id), 'state') or 'missing' }
 end
 notify_dependents(DEPENDENTS_PER_CALL)
--- Whoever calls this needs not be told that there is more.
+-- The caller need not be woken for the rest: the reply has the number.
 earliest_timer = nil
 return call('ZCARD', key_dependents_to_notify())

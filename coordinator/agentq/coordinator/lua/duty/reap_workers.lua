@@ -6,12 +6,12 @@ VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue remove_worker
 First a mark, later the sweep: a worker is lost if its lease is missing twice, `grace_ms` apart, and if this server has
-been watched without a gap for a full lease: nobody is judged by what happened while the server was away, replaced or
-unreachable to every reaper, or while its clock was set. It is watched by all who ask for the duties (`keep`), so another
-keeper is no gap. What an ousted worker still holds is swept at once. A lease from before a clock was set back would last for as long
-as that: it begins anew. `server` names the server process, for tests; empty, it is asked. `doubtful` workers are
-missing and not yet judged; `left` is 1 if there is more to do at once; `next_at_ms` is when the next reap can matter.
-The workers declared lost are named at the end. ]]
+been watched without a gap for a full lease: a worker is not judged by the time while the server was away, replaced or
+unreachable to every reaper, or while its clock was set. Every process that asks for the duties (`keep`) watches, so
+another keeper is no gap. The runs that an evicted worker still holds are requeued at once. A lease from before a clock
+was set back would last for as long as that: it is reset. `server` names the server process, for tests; if empty, the
+server is asked. `doubtful` workers are missing and not judged yet; `left` is 1 if there is more to do at once;
+`next_at_ms` is when the next reap can matter. The workers declared lost are named at the end. ]]
 
 local LEASE_ENDED = 'it was not heard until its lease had ended'
 
@@ -30,7 +30,7 @@ local function watched_since()
   return since
 end
 
--- Whoever was seen in what is now the future has been given a lease by another clock.
+-- Reset the leases of workers last seen in the future: another clock has set them.
 local function reset_future_leases()
   local latest = '(' .. string.format('%.0f', now + lease_ms)
   local far = call('ZRANGE', key_workers(), '+inf', latest, 'BYSCORE', 'REV', 'LIMIT', 0, INSPECT_PER_CALL, 'WITHSCORES')

@@ -5,7 +5,7 @@ REPLY  ok
 VERBS  unblock
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
-Who has room goes on. The gate opens by itself. ]]
+Runs that hold capacity continue. The limit opens by itself. ]]
 
 block_limit_until(limit, until_ms, why)
 return 'ok'

@@ -13,8 +13,8 @@ if #names == 0 then names = call('SMEMBERS', key_limits()) end
 for _, limit in ipairs(names) do
   local fields, flat = {}, call('HGETALL', key_limit(limit))
   for at = 1, #flat, 2 do fields[flat[at]] = flat[at + 1] end
-  local told = { limit, next(fields) and json(fields) or '{}', call('ZCARD', key_limit_holders(limit)),
+  local values = { limit, next(fields) and json(fields) or '{}', call('ZCARD', key_limit_holders(limit)),
     call('ZCARD', key_limit_waiters(limit)) }
-  for _, value in ipairs(told) do reply[#reply + 1] = value end
+  for _, value in ipairs(values) do reply[#reply + 1] = value end
 end
 return reply

@@ -6,10 +6,11 @@ VERBS  unblock cancel block
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
 `max` is how many runs may be held under it; `units` of it come back every `per_ms`, up to `burst`. Each may be empty.
-Who holds more than a new limit allows keeps it. The limits `queue:NAME` and `global` are of every run of a queue, and of
-every run: those that are held when such a limit is set count as well. A gate stays as it is; the bucket is full again. ]]
+Runs that hold more than a new limit allows keep it. The limits `queue:NAME` and `global` apply to every run of a queue,
+and to every run: runs held when such a limit is set count as well. A shut limit stays shut; the bucket is full again.
+]]
 
--- Whoever is held already under a limit that applies by itself.
+-- Add the runs of a queue that are held already to the holders of a limit that applies by itself.
 local function add_held_runs(queue)
   for _, state in ipairs({ 'claimed', 'running' }) do
     local scored = {}

@@ -5,8 +5,8 @@ REPLY  [ok, how many stand before it, holder, run, commit, ref, ...], not_found,
 VERBS
 FLAGS  allow-oom
 USES   conversation merge_queue
-Called again it changes nothing but what the attempt brings. A run stands in one line: another one it leaves. Whose turn it is
-learns who comes next, and with what. `stopping` means that the run is to be cancelled: it is not to begin. ]]
+A repeated call changes only the commit that the attempt brings. A run is in one queue: it leaves another one. The first
+attempt gets the next ones and their commits. `stopping` means that a stop was ordered: the attempt must not begin. ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end

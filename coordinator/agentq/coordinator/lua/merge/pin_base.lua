@@ -5,8 +5,8 @@ REPLY  [ok, commit or ''], not_found, fenced, wrong_state STATE
 VERBS
 FLAGS  allow-oom
 USES   conversation
-`place` is a repository and a base in it, as one word that is opaque here. Without a commit it only tells what was named before.
-A run without a plan is told what it named. No verb: it changes no state and tells no event. ]]
+`place` is a repository and a base in it, as one word that is opaque here. Without a commit it only tells what was named
+before. A run without a plan is told what it named. No verb: it changes no state and tells no event. ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end

@@ -5,8 +5,8 @@ REPLY  ok, not_found, fenced, wrong_state STATE
 VERBS
 FLAGS  allow-oom
 USES   conversation
-`merge_progress` is JSON, opaque here but for its step (see requeue). It stays for the attempts that follow. No verb: it changes no state
-and tells no event. ]]
+`merge_progress` is JSON, opaque here but for its step (see requeue). It stays for the attempts that follow. No verb: it
+changes no state and tells no event. ]]
 
 local run, word = load_for_attempt(id, fence)
 if not run then return word end

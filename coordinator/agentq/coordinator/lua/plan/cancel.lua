@@ -5,8 +5,8 @@ REPLY  ok LEFT, not_found, wrong_state STATE
 VERBS  cancel unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
-While some are left to be told, LEFT is 1; the plan's timer goes on with them, whether or not this is called again. Tasks that
-are held end when their workers confirm. ]]
+While some are left to be told, LEFT is 1; the plan's timer goes on with them, whether or not this is called again.
+Tasks that are held end when their workers confirm. ]]
 
 local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stop_state', 'end_state')
 if not f[1] then return 'not_found' end

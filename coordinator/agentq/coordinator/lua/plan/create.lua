@@ -5,10 +5,11 @@ REPLY  [ok, created_at_ms], name_taken STATE, not_found, closed_plan NAME
 VERBS
 FLAGS
 USES   plans
-It is open until it is sealed, and does not end before. `expected` is how many tasks are to come; `source` is opaque here.
-`budget` is in micro-dollars, or empty: once its tasks have cost that much, no more of them begin. Sent again with the same
-words it is `ok`; with others, while its id is taken, `name_taken`. `secret` is kept once: from it follow the ids of its tasks,
-so that nobody can tell them before they are there. Without a name, one that exists is opened for more tasks. ]]
+A plan is open until it is sealed, and does not end before. `expected` is the number of tasks to come; `source` is
+opaque here. `budget` is in micro-dollars, or empty: once its tasks have cost that much, no more of them begin. A
+repeated call with equal arguments is `ok`; with others, while the id is taken, `name_taken`. `secret` is kept from the
+first call: the ids of the tasks follow from it, so that they cannot be guessed in advance. Without a name, an existing
+plan is opened for more tasks. ]]
 
 local key = key_plan(plan)
 local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stop_state', 'end_state', 'budget')

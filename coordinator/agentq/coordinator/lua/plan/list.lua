@@ -6,7 +6,8 @@ REPLY  [cursor or '', plan, fields as JSON, tasks, count by state, ...]
 VERBS
 FLAGS  no-writes
 USES   pagination plans
-`before` is a cursor, from where a page goes on: `created_at_ms plan`. The counts are sizes of indexes, as `state=count`. ]]
+`before` is a cursor, from where a page goes on: `created_at_ms plan`. The counts are sizes of indexes, as
+`state=count`. ]]
 
 local names, cursor = {}, ''
 for name in next_row do names[#names + 1] = name end

@@ -5,8 +5,8 @@ ROWS   state
 REPLY  [cursor or '', run, task, state, attempt, worker, reason, submitted_at_ms, claimed_at_ms, started_at_ms, finished_at_ms, class, spending, lane, ...]
 VERBS
 FLAGS  no-writes
-With states, those in one of them; else all. `after` is the last run of the page before. A page can be short; an empty cursor
-means that this was all. ]]
+With states, those in one of them; else all. `after` is the last run of the page before. A page can be short; an empty
+cursor means that this was all. ]]
 
 local names = {}
 for state in next_row do names[#names + 1] = key_plan_index(plan, state) end

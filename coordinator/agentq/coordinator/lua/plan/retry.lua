@@ -5,9 +5,10 @@ REPLY  ok LEFT, not_found, plan_stopping NAME
 VERBS  requeue unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue requeue_run
-`scope` is failed; or all, those that were cancelled among them; or skipped, only what was skipped for tasks that live again or
-have completed since. `operation` names the call: with the same one it goes on. LEFT is 1 until it is done; the plan's timer goes on
-with it, whether or not this is called again. Each task begins again once, however soon it fails. ]]
+`scope` is failed; or all, those that were cancelled among them; or skipped, only what was skipped for tasks that live
+again or have completed since. `operation` names the call: with the same one it goes on. LEFT is 1 until it is done; the
+plan's timer goes on with it, whether or not this is called again. Each task begins again once, however soon it fails.
+]]
 
 local key = key_plan(plan)
 local f = call('HMGET', key, 'created_at_ms', 'stop_state', 'end_state', 'operation', 'retry_scope')

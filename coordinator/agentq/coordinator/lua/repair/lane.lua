@@ -5,9 +5,9 @@ REPLY  [entries given back, consumers removed, entries trimmed, 1 if the lane wa
 VERBS
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue remove_worker
-A consumer goes if no registered worker has its name. A lane goes if it has been empty for `idle_ms`; the next submit
-opens it again. The head is trimmed to the oldest entry that is undelivered, or that is in somebody's hands and stands
-for a run. ]]
+A consumer is deleted if no registered worker has its name. A lane is deleted if it has been empty for `idle_ms`; the
+next submit opens it again. The head is trimmed to the oldest entry that is undelivered, or delivered and of a waiting
+run. ]]
 
 local key = key_lane(lane)
 if not call('ZSCORE', key_lanes(), lane) then return { 0, 0, 0, 0 } end

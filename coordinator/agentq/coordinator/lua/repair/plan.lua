@@ -5,8 +5,8 @@ REPLY  number of entries repaired
 VERBS
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
-The scripts keep them together; this is for what happens to Redis itself. What is looked at is drawn by lot, so that however large
-the plan is, nothing stays unseen for ever. ]]
+The scripts keep them together; this is for damage to Redis itself. The tasks to check are drawn at random, so that all
+are checked in time, however large the plan is. ]]
 
 local repaired = 0
 for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'claimed', 'running', 'waiting', 'completed', 'failed',

@@ -6,11 +6,10 @@ REPLY  [runs looked at, repaired, 1 if the end of the last index was reached]
 VERBS  submit lose release unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
-The scripts keep all of these together; this is for what happens to Redis itself: a stream, a hash or a group that was
-deleted by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in nobody's
-hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
-a timer that is missing is set; an index entry without a run goes, with what depends on that run. A queue without any runs
-is forgotten. ]]
+The scripts keep all of these together; this is for damage to Redis itself: a stream, a hash or a group that was deleted
+by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in no pending list; a
+held run with an unknown worker is released or lost; a blocked run whose dependency has vanished is notified; a missing
+timer is set; an index entry without a run is deleted, with its dependents. A queue without any runs is forgotten. ]]
 
 local state
 
@@ -28,7 +27,7 @@ end
 
 local last_read = {}
 
--- Whether somebody will claim the run: its entry has not been read yet, or has been and is in somebody's hands.
+-- Whether a worker will claim the run: its entry has not been read yet, or is in a pending list.
 local function has_live_entry(id, run)
   local name, entry = key_lane(run.lane), run.entry
   if entry == '' then return call('ZSCORE', key_fair_queue(run.lane), id) end
@@ -47,7 +46,7 @@ local function missing_timer(id, run)
   return tonumber(call('HGET', run.key, 'finished_at_ms')) + (run.keep_ms or KEEP_MS)
 end
 
--- A turn that has lost its place gets it back; who is first is for the next look, when all others have theirs.
+-- A turn that has lost its place gets it back; the next round finds the first turn, when all have their places.
 local function repair_turn(id, run)
   local place = call('HMGET', run.key, 'turn_number')[1]
   if not place or call('ZSCORE', key_session_turns(run.turn_of), id) then return false end

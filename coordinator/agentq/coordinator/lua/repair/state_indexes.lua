@@ -5,9 +5,9 @@ ROWS   state
 REPLY  number repaired
 VERBS
 FLAGS  allow-oom
-`reconcile` goes through the indexes of one queue; this finds what no queue leads to: an entry without a run, and a run
-whose queue is not listed. Where they have fewer runs than some of the queues together, as when an earlier version had no
-such indexes, they are made from those of the queues. ]]
+`reconcile` goes through the indexes of one queue; this script repairs the rest: entries without a run, and runs whose
+queue is not listed. If these indexes have fewer runs than some of the queues together, as when an earlier version had
+no such indexes, they are rebuilt from those of the queues. ]]
 
 local repaired = 0
 

@@ -6,9 +6,10 @@ REPLY  [taken, whether jobs are left for which there was no room]
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue create_run rq_jobs
-Jobs that arrived on the way come first; see `rq:‹queue›:arrived`. `head`, `tail` and `timeout_parts` are pieces of specs (rq_jobs.lua).
-A queue whose producers push into the lane has no backlog in RQ's list, so that all of that is taken. While RQ is
-suspended, or the queue is paused or drained, or is one queue too many, nothing is. ]]
+Jobs that arrived on the way come first; see `rq:‹queue›:arrived`. `head`, `tail` and `timeout_parts` are pieces of
+specs (rq_jobs.lua). A queue whose producers push into the lane has no backlog in RQ's list, so all of the list is
+taken. Nothing is taken while RQ is suspended, while the queue is paused or drained, or if it exceeds the number of
+queues. ]]
 
 local queue = queue_of(lane)
 local arrived = key_rq_arrived(queue)

@@ -5,7 +5,8 @@ REPLY  ok, exists ID, intake_closed QUEUE, too_many_queues NUMBER, too_many_for_
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue create_run rq_jobs
-From then on what waits in RQ's list of that queue is taken into the lane at once, so that it keeps its place in the order. ]]
+From then on what waits in RQ's list of that queue is taken into the lane at once, so that it keeps its place in the
+order. ]]
 
 local queue = queue_of(lane)
 if is_intake_closed(queue) then return 'intake_closed ' .. queue end

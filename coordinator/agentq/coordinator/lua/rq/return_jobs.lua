@@ -5,9 +5,9 @@ REPLY  [moved, entry to go on before, or nothing at the end]
 VERBS  submit unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue rq_jobs
-They go to the front of the list, before what is there, so that their order is kept however many calls it takes, and
-whatever happens between two. Without a lane: the blocked runs of the queue, and what has arrived on the way to it. With
-`delete`, the jobs are deleted with what belongs to them, as RQ does when a queue is emptied. ]]
+They go to the front of the list, before the jobs there, so that their order is kept over any number of calls. Without a
+lane: the blocked runs of the queue, and the jobs that have arrived on the way to it. With `delete`, the jobs are
+deleted with their keys, as RQ does when a queue is emptied. ]]
 
 local moved = 0
 

@@ -6,10 +6,11 @@ REPLY  ok, not_found, no_dependency ID, cycle ID
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue
-`seal` is 1 in the last call. `expires_ms` is the run's own patience, from its sealing on, or 0. A run that is
-not open any more was sealed by this call, sent before, or has ended: there is nothing left to say of it. `cycle ID` means
-that a parent waits for others itself, perhaps for this run, and was submitted or requeued later than it. Whoever waits has
-done so for less long than those it waits for, as nobody waits yet for a run that begins: so no dependencies form a cycle. ]]
+`seal` is 1 in the last call. `expires_ms` is the time within which the run must start, from its sealing on, or 0. A run
+that is not open any more was sealed by this call, sent before, or has ended: nothing is left to do. `cycle ID` means
+that a parent waits for others itself, perhaps for this run, and was submitted or requeued later than it. A run has
+always waited for less time than the runs it waits for, since no run waits yet for one that begins: so no dependencies
+form a cycle. ]]
 
 local run = load(id)
 if not run then return 'not_found' end
@@ -23,7 +24,8 @@ end
 local missing_run = first_missing_run(parents)
 if missing_run then return 'no_dependency ' .. missing_run end
 
--- The place of the event by which a run last began to be blocked; of one that has been since before that was noted, the first.
+-- The place of the event by which a run last began to be blocked; of one that has been since before that was noted, the
+-- first.
 local function blocked_at(key)
   local ms, number = string.match(call('HGET', key, 'blocked_event_id') or '0-0', '^(%d+)-(%d+)$')
   return tonumber(ms), tonumber(number)

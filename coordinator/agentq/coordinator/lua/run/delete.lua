@@ -6,9 +6,9 @@ REPLY  per run: ok, not_found, notifying_dependents, ended_recently, plan_not_en
 VERBS
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue delete_run
-A run goes only if it is in the state that its caller saw. `ended_recently` means that it ended less than KEEP_MS_MIN ago, when a
-submit that was sent again must still find it; `notifying_dependents`, that dependents are still being told how it ended; `plan_not_ended`, that it is a task of
-a plan that has not ended. ]]
+A run is deleted only if it is in the state that its caller saw. `ended_recently` means that it ended less than
+KEEP_MS_MIN ago, when a repeated submit must still find it; `notifying_dependents`, that dependents are still being
+notified of its end; `plan_not_ended`, that it is a task of a plan that has not ended. ]]
 
 local function delete_if_allowed(id, state)
   local run = load(id)

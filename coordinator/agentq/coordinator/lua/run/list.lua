@@ -5,11 +5,11 @@ ROWS   queue state
 REPLY  [cursor or '', run, state, lane, attempt, worker, reason, submitted_at_ms, ...]
 VERBS
 FLAGS  no-writes
-Rows of (queue, state) name the indexes to look in: the one of all queues when a queue is `*`. With a plan or session that index is
-used and the rows only filter. `before` and `after` are bounds as ids or beginnings of ids, exclusive and inclusive. A
-page can be short; with the cursor as `before` the next call goes on, and an empty cursor means that this was all.
-`class`, `since_ms` and `until_ms`, where not empty, leave only runs that ended so, then or later, and before; `id_suffix`
-leaves only runs whose ids end with it, `token` those that a token has made. ]]
+Rows of (queue, state) name the indexes to read: the one of all queues if the queue is `*`. With a plan or session, its
+index is used and the rows only filter. `before` and `after` are bounds as ids or prefixes of ids, exclusive and
+inclusive. A page can be short; pass the cursor as `before` for the next page; an empty cursor is the end. `class`,
+`since_ms` and `until_ms`, if not empty, keep only runs that ended with that class, at or after, and before these times;
+`id_suffix` keeps only runs whose ids end with it, `token` those that a token submitted. ]]
 
 local wanted, names = {}, {}
 for queue, state in next_row do

@@ -5,11 +5,12 @@ REPLY  ok STATE, not_found, duplicate ID, notifying_dependents, plan_stopping NA
 VERBS  requeue
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue requeue_run
-`operation` names the call: sent again it changes nothing. What it waited for and saved is forgotten, and the conversation of an agent,
-unless that is its session's: it begins anew. A turn stands at the end of the line. `notifying_dependents` means that dependents are still being told how the run
-ended; try later. `duplicate ID` means that another run has taken its dedupe key meanwhile. A task of a
-plan waits for those of its dependencies that live, and with it begins again what was skipped for it, a bounded number in this
-call; the plan's timer goes on with the rest. `plan_stopping` means that the plan is being stopped. ]]
+`operation` names the call: a repeated call changes nothing. Its waits and saved state are deleted, and so is the
+conversation of an agent, unless it belongs to a session. A turn goes to the end of its session's queue.
+`notifying_dependents` means that dependents are still being notified of the run's end; try later. `duplicate ID` means
+that another run has taken its dedupe key meanwhile. A task of a plan waits for its dependencies that have not ended,
+and the tasks skipped because of it are requeued too, a bounded number in this call; the plan's timer continues with the
+rest. `plan_stopping` means that the plan is being stopped. ]]
 
 local run = load(id)
 if not run then return 'not_found' end

@@ -5,8 +5,8 @@ REPLY  ok STATE, not_found, wrong_state STATE, too_many_signals COUNT
 VERBS  signal
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue
-`operation` names the call: sent again it changes nothing. A run that waits for this name goes on; any other keeps it, whatever
-its state, and does not park for this name without finding it. ]]
+`operation` names the call: a repeated call changes nothing. A run that waits for this name continues; any other keeps
+the signal, in any state, and does not park for this name without finding it. ]]
 
 local run = load(id)
 if not run then return 'not_found' end

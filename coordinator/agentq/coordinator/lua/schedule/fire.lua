@@ -5,10 +5,10 @@ REPLY  ok WHAT, not_found, stale
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue create_run schedules
-Whoever calls has computed, from this revision and `expected_ms` as the next tick: that `tick_ms` is to run as `id` (or
-none, where it is empty), that what was due before it was missed, and that `next_ms` comes then (or nothing any more),
-to be looked at when it is `wake_ms`. If the schedule has gone on, or was changed, or is not due, that is `stale` and
-changes nothing: so a tick is run once, however many call. `ok damaged` means that its record cannot be read. ]]
+The caller has computed, from this revision and `expected_ms` as the next tick: that `tick_ms` is to run as `id` (or
+none, if empty), that the ticks before it were missed, and that `next_ms` is the next tick (or none), due at `wake_ms`.
+If the schedule has advanced, or was changed, or is not due, the reply is `stale` and nothing changes: so a tick is run
+once, however many processes call. `ok damaged` means that its record cannot be read. ]]
 
 local REFUSALS = { id_taken = 'a run of its id was there before', intake_closed = 'its queue takes no new runs',
   too_many_queues = 'there are as many queues as there may be',

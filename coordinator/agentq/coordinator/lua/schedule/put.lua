@@ -5,9 +5,9 @@ REPLY  ok, exists, stale, too_many_schedules NUMBER, too_many_for_token NUMBER K
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   plans limits waits session_turns end_run merge_queue create_run schedules
-`revision` names the call, and from then on the schedule as it is: a step computed from an earlier one is `stale`.
-`revision_before` is that of the schedule to replace, or empty for a new one. What is paused stays paused, the history
-and the runs made stay too. ]]
+`revision` names the call, and from then on this state of the schedule: a step computed from an earlier one is `stale`.
+`revision_before` is that of the schedule to replace, or empty for a new one. A paused schedule stays paused; its
+history and its runs are kept. ]]
 
 local before = load_schedule(name)
 if before and before.revision == revision then return 'ok' end

@@ -5,8 +5,8 @@ REPLY  ok, not_found, stale
 VERBS  submit unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue create_run schedules
-`next_ms` is the tick where it stopped, `expected_ms`, if it is to catch up; or the first to come, and then those in between
-were missed. It is empty if there is none any more. ]]
+`next_ms` is the tick where it stopped, `expected_ms`, if it is to catch up; or the first to come, and then those in
+between were missed. It is empty if there is none any more. ]]
 
 local found = load_schedule(name)
 if not found then return 'not_found' end

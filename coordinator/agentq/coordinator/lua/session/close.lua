@@ -5,7 +5,8 @@ REPLY  ok LEFT, not_found
 VERBS  cancel unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue
-With `cancel` its turns are cancelled, the last first, a bounded number in one call; LEFT is how many are left to cancel. ]]
+With `cancel` its turns are cancelled, the last first, a bounded number in one call; LEFT is the number left to cancel.
+]]
 
 local key = key_session(name)
 local state = call('HGET', key, 'state')

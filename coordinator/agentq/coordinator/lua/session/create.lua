@@ -4,8 +4,8 @@ ARGV   now_ms name agent cwd model budgets fork operation
 REPLY  ok, name_taken STATE, no_session NAME, wrong_agent NAME, too_many_sessions NUMBER, too_many_for_token NUMBER KIND
 VERBS
 FLAGS
-`fork` names the session to go on from: what is empty of the rest is as there. `operation` names the call: sent again it changes
-nothing. ]]
+`fork` names the session to continue from: empty arguments are taken from it. `operation` names the call: a repeated
+call changes nothing. ]]
 
 local COPIED_FIELDS = { 'agent_session', 'host', 'account', 'pinned_host', 'transcript_of', 'totals' }
 local OVERRIDABLE_FIELDS = { 'cwd', 'model' }

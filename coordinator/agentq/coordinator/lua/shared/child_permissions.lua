@@ -1,16 +1,16 @@
---[[ What an attempt may give a child of its run: at most what the run has itself. A field of the child's spec that is named
-nowhere here refuses the child, so that a new field is refused until somebody has decided about it. ]]
+--[[ What an attempt may give a child of its run: at most what the run has itself. A field of the child's spec that is
+named nowhere here refuses the child, so that a new field is refused until it is listed here. ]]
 
--- What decides about nothing but the child itself.
+-- Fields that concern only the child itself.
 local FREE_FIELDS = ' v kind name argv stdin function args kwargs agent prompt labels notes traceparent delay_ms due_at_ms '
   .. 'expires_ms on_failed if_live retry children context inputs after parent fair_key limits on_drain '
 
--- What the functions below bound.
+-- Fields that the functions below check.
 local BOUNDED_FIELDS = ' workspace cwd env turn caps may_submit timeout_ms silence_timeout_ms stop_grace_ms keep_ms '
 
 local TURN_FIELDS = ' model system_prompt expects on_limit startup_timeout_ms linger_timeout_ms permissions trust account budgets '
 
--- From the least to the most.
+-- Permissions in ascending order.
 local PERMISSIONS = ' read edit full '
 
 local function find_word(word, words) return string.find(words, ' ' .. word .. ' ', 1, true) end
@@ -53,7 +53,7 @@ local function demands_of(lane, own_host_demand)
   for name, value in string.gmatch(string.match(lane, '^[^:]*:[^:]*:(.*)$'), '([^=,]+)=([^,]+)') do
     if string.sub(name, 1, 6) ~= 'agent.' then demands[name] = value end
   end
-  -- Where its conversation is kept is no demand of its own.
+  -- A host demand that follows from its conversation is not its own.
   if own_host_demand then demands.host = string.match(own_host_demand, '^host=(.*)$') end
   return demands
 end
@@ -130,7 +130,8 @@ local function is_within(folder, outer)
   return folder == bare or string.sub(folder, 1, #bare + 1) == bare .. '/'
 end
 
--- The worktree that an attempt has noted. Each has its run's id in its name, so a false note leads to no other's folder.
+-- The worktree that an attempt has noted. Each has its run's id in its name, so a false note leads to no other's
+-- folder.
 local function worktree_of(id, parent)
   local work = decode_table(call('HGET', parent.key, 'merge_progress') or '')
   local path = work and work.worktree

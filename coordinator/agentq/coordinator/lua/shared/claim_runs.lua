@@ -1,6 +1,6 @@
 --[[ Shared by the claiming scripts: checks that a worker may claim, and turns entries into attempts. ]]
 
--- A worker claims only under a lease that it renewed in time: one that was away first learns what it has lost.
+-- A worker claims only under a lease that it renewed in time: after a gap it must first learn which runs it has lost.
 local function refuse_claim(worker, epoch)
   local record = call('HMGET', key_worker(worker), 'epoch', 'state')
   if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end
@@ -9,23 +9,23 @@ local function refuse_claim(worker, epoch)
   if not lease or tonumber(lease) <= now then return 'lease_expired' end
 end
 
--- The beginning of the reply; or, for a call sent again, the whole reply as it was. Of each of the ways in which a worker
--- claims side by side the last call is remembered.
+-- The start of the reply; or, for a repeated call, the whole reply as it was. The last call of each concurrent caller
+-- in a worker is stored.
 local function start_claim_reply(worker, caller, nonce)
-  local given = { 'ok', lanes_revision() }
-  if call('HGET', key_worker(worker), caller) ~= nonce then return given, false end
+  local reply = { 'ok', lanes_revision() }
+  if call('HGET', key_worker(worker), caller) ~= nonce then return reply, false end
   local holds = call('HGETALL', key_worker_runs(worker))
   for at = 1, #holds, 2 do
     local fence = string.match(holds[at + 1], '^%S+')
     if string.match(fence, '-(.*)$') == nonce then
       local f = call('HMGET', key_run(holds[at]), 'lane', 'spec')
-      for _, value in ipairs({ holds[at], fence, f[1], f[2] }) do given[#given + 1] = value end
+      for _, value in ipairs({ holds[at], fence, f[1], f[2] }) do reply[#reply + 1] = value end
     end
   end
-  return given, true
+  return reply, true
 end
 
--- Read new entries of a lane into the worker's pending list; a group that was destroyed is made again, from the start.
+-- Read new entries of a lane into the worker's pending list; a destroyed group is created again, from the start.
 local function read_lane(lane, worker, wanted)
   local key = key_lane(lane)
   if is_fair_lane(lane) then
@@ -41,8 +41,8 @@ local function read_lane(lane, worker, wanted)
   return reply and reply[1] and reply[1][2] or {}
 end
 
--- An entry that was delivered and is not to be claimed: after a group was destroyed and made again it can be that of a
--- held run, and then belongs to the holder.
+-- Handle a delivered entry that cannot be claimed: after a group was destroyed and created again, it can belong to a
+-- held run, and is then given to the holder.
 local function repair_entry(lane, entry, holder)
   if holder then
     call('XCLAIM', key_lane(lane), 'workers', holder, 0, entry, 'JUSTID')
@@ -54,8 +54,8 @@ end
 local new_holds = {}
 local dropped_count = 0
 
--- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
-local function claim_entry(lane, entry, id, worker, nonce, given)
+-- Claim the run of an entry. False if its run no longer waits here; the entry is then dropped.
+local function claim_entry(lane, entry, id, worker, nonce, reply)
   local key = key_run(id)
   local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'extended')
   local m = f[6] and call('HMGET', key, 'expires_at_ms', 'reason', 'limits', 'reserved', 'plan', 'task') or {}
@@ -96,14 +96,14 @@ local function claim_entry(lane, entry, id, worker, nonce, given)
   transition(id, run, 'claim', 'claimed', '', 'attempt', text_of(run.attempt), 'fence', fence, 'worker', worker, 'claimed_at_ms', stamp)
   push(new_holds, worker, id)
   push(new_holds, worker, fence)
-  local place = #given
-  given[place + 1], given[place + 2], given[place + 3], given[place + 4] = id, fence, lane, f[5]
+  local place = #reply
+  reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, fence, lane, f[5]
   return true
 end
 
--- Take from each lane, up to `wanted`, the entry that was read last, if it is in this worker's pending list and nobody's
--- yet; returns how many.
-local function claim_last_delivered(lanes, wanted, worker, nonce, given)
+-- Claim from each lane, up to `wanted` in all, the last delivered entry, if it is in this worker's pending list and not
+-- claimed yet; returns how many.
+local function claim_last_delivered(lanes, wanted, worker, nonce, reply)
   local taken = 0
   for _, lane in ipairs(lanes) do
     local key = key_lane(lane)
@@ -112,33 +112,33 @@ local function claim_last_delivered(lanes, wanted, worker, nonce, given)
     if last and #call('XPENDING', key, 'workers', last, last, 1, worker) > 0 then
       local body = call('XRANGE', key, last, last)[1]
       if is_fair_lane(lane) then lanes_to_refill[lane] = true end
-      if claim_entry(lane, last, body and body[2][2] or '', worker, nonce, given) then taken = taken + 1 end
+      if claim_entry(lane, last, body and body[2][2] or '', worker, nonce, reply) then taken = taken + 1 end
     end
   end
   return taken
 end
 
--- Take up to `wanted` runs from one lane, reading on past entries that stand for nothing; returns how many.
-local function claim_from_lane(lane, wanted, worker, nonce, given)
+-- Claim up to `wanted` runs from one lane, skipping entries without a waiting run; returns how many.
+local function claim_from_lane(lane, wanted, worker, nonce, reply)
   local taken = 0
   while taken < wanted and dropped_count < DROP_PER_CALL do
-    local asked = wanted - taken
-    local entries = read_lane(lane, worker, asked)
+    local number = wanted - taken
+    local entries = read_lane(lane, worker, number)
     for _, entry in ipairs(entries) do
-      if claim_entry(lane, entry[1], entry[2][2], worker, nonce, given) then
+      if claim_entry(lane, entry[1], entry[2][2], worker, nonce, reply) then
         taken = taken + 1
       else
         dropped_count = dropped_count + 1
       end
     end
-    if #entries < asked then break end
+    if #entries < number then break end
   end
   return taken
 end
 
--- Take up to `wanted` runs from lanes, the most urgent first. Of every LOW_PRIORITY_EVERY runs one is taken from one of the less
--- urgent lanes, which take turns at that, so that none starves; `cursor` names whose turn it is.
-local function claim_from_lanes(all, wanted, cursor, worker, nonce, given)
+-- Claim up to `wanted` runs from lanes, the most urgent first. One of every LOW_PRIORITY_EVERY runs is from one of the
+-- less urgent lanes in turn, so that none starves; `cursor` is the field that counts the turns.
+local function claim_from_lanes(all, wanted, cursor, worker, nonce, reply)
   if wanted <= 0 then return end
   local lanes = {}
   for _, lane in ipairs(all) do
@@ -150,16 +150,16 @@ local function claim_from_lanes(all, wanted, cursor, worker, nonce, given)
   for pick = 1, low do
     for step = 0, #lanes - 2 do
       local place = 2 + (math.floor(turn / LOW_PRIORITY_EVERY) + pick + step) % (#lanes - 1)
-      taken = taken + claim_from_lane(lanes[place], 1, worker, nonce, given)
+      taken = taken + claim_from_lane(lanes[place], 1, worker, nonce, reply)
       if taken == pick then break end
     end
     if taken < pick then break end
   end
-  for _, lane in ipairs(lanes) do taken = taken + claim_from_lane(lane, wanted - taken, worker, nonce, given) end
+  for _, lane in ipairs(lanes) do taken = taken + claim_from_lane(lane, wanted - taken, worker, nonce, reply) end
   if #lanes > 1 and taken > 0 then call('HSET', key_cursors(), cursor, (turn + taken) % LANE_TURNS) end
 end
 
--- Write down what the worker now holds, and by which call.
+-- Record the runs that the worker now holds, and the call that claimed them.
 local function record_claims(worker, caller, nonce)
   if not new_holds[worker] then return end
   each_chunk(new_holds[worker], 1000, function(...) call('HSET', key_worker_runs(worker), ...) end)

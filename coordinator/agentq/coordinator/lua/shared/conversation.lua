@@ -1,10 +1,10 @@
---[[ Conversations: what an attempt of an agent begins from and tells. They are their run's, or their session's, if the run
-is a turn of one.
+--[[ Conversations: what an attempt of an agent starts from, and what it records. A conversation belongs to its run, or
+to the session if the run is a turn.
 
-Sums are texts of six numbers: micro-dollars, attempts of which nobody knows what they cost, tokens read, of these from a
-cache, tokens written, turns of the model. ]]
+Sums are texts of six numbers: micro-dollars, attempts of unknown cost, tokens read, tokens read from a cache, tokens
+written, turns of the model. ]]
 
--- The run that an attempt holds, or a word that says why it is not the attempt's to speak for.
+-- The run that an attempt holds; or nil and the refusal if it does not.
 local function load_for_attempt(id, fence)
   local run = load(id)
   if not run then return nil, 'not_found' end
@@ -13,7 +13,7 @@ local function load_for_attempt(id, fence)
   return run
 end
 
--- Where the facts of a run's conversation are, and its transcript.
+-- The keys of a run's conversation and its transcript.
 local function conversation_keys(id, run)
   if run.turn_of then return key_session(run.turn_of), key_session_transcript(run.turn_of) end
   return run.key, key_transcript(id)
@@ -38,7 +38,7 @@ local function add_sums(sums, others, sign)
   return total
 end
 
--- What the present attempt has told so far.
+-- The spending that the present attempt has recorded.
 local function spending_of_attempt(run, fence)
   local own, text = string.match(call('HGET', run.key, 'attempt_spending') or '', '^(%S+) (.*)$')
   return parse_sums(own == fence and text or nil)

@@ -1,8 +1,8 @@
---[[ Creates runs: everything that is decided at submit. ]]
+--[[ Creates runs: all decisions at submit. ]]
 
 local known_queues = {}
 
--- The word that refuses a run of a queue that has none yet, where as many have some as may.
+-- The refusal of a run in a new queue if the maximum number of queues is reached.
 local function refuse_queue(queue)
   if known_queues[queue] == nil then known_queues[queue] = call('SISMEMBER', key_queues(), queue) == 1 end
   local number = not known_queues[queue] and call('SCARD', key_queues())
@@ -23,7 +23,7 @@ local function write_run(id, lane, spec, run, reason, options)
     by, within = parent[1] or by, options.fence and parent[2] or within
   end
   if by ~= '' then call('HSET', key, 'made_by', by) end
-  -- The results of which queues it may be given; see run/read_results.lua.
+  -- The queues whose results it may read; see run/read_results.lua.
   if within ~= '' then call('HSET', key, 'readable_queues', within) end
   if options then
     call('HSET', key, 'extended', 1)
@@ -45,7 +45,7 @@ local function write_run(id, lane, spec, run, reason, options)
   if run.state == 'blocked' and not awaited_limit(run) then call('HSET', key, 'blocked_event_id', flush_events()) end
 end
 
--- Since when submits with its key have put a run off.
+-- The time of the first submit that debounced a run.
 local function debounced_since(run)
   local f = call('HMGET', run.key, 'debounced_since_ms', 'submitted_at_ms')
   return tonumber(f[1] or f[2])
@@ -56,7 +56,7 @@ local function load_live(id)
   return run and not is_ended(run) and run or nil
 end
 
--- Whether two specs are of the same run: in which trace it was submitted, and again, makes no difference.
+-- Whether two specs are equal except for the trace, so that a repeated submit is the same run.
 local function is_same_spec(spec, other)
   if spec == other then return true end
   local function without_trace(text)
@@ -65,7 +65,7 @@ local function is_same_spec(spec, other)
   return without_trace(spec) == without_trace(other)
 end
 
--- What becomes of a run whose dedupe key is taken: the word that refuses it, or what it replaces, and what it follows.
+-- Decide about a run by its dedupe key: `word` refuses it; else the runs it replaces, and the run it follows.
 local function resolve_duplicate(options, spec)
   local holder, run = dedupe_holder(options.dedupe_key)
   local mode = options.if_live
@@ -85,11 +85,11 @@ local function resolve_duplicate(options, spec)
   return { follows = run, id = holder, replaces = { next_one }, since = debounced_since(waiting) }
 end
 
--- Take the dedupe key, or the place behind the run that has it.
-local function take_dedupe_key(id, options, room)
-  if room.follows then
-    call('HSET', room.follows.key, 'follower', id)
-    if not is_in_list(room.id, options.after or {}) then call('HSET', key_run(id), 'follows', room.id) end
+-- Take the dedupe key, or become the follower of the run that has it.
+local function take_dedupe_key(id, options, placement)
+  if placement.follows then
+    call('HSET', placement.follows.key, 'follower', id)
+    if not is_in_list(placement.id, options.after or {}) then call('HSET', key_run(id), 'follows', placement.id) end
   else
     call('SET', key_dedupe(options.dedupe_key), id)
   end
@@ -97,11 +97,11 @@ local function take_dedupe_key(id, options, room)
     call('HSET', key_run(id), 'dedupe_until_ms', string.format('%.0f', now + options.dedupe_ttl_ms))
   end
   if options.if_live == 'debounce' then
-    call('HSET', key_run(id), 'debounced_since_ms', string.format('%.0f', room.since or now))
+    call('HSET', key_run(id), 'debounced_since_ms', string.format('%.0f', placement.since or now))
   end
 end
 
--- A run that could go at once finds no room under one of its keys; returns why it is not even to wait.
+-- Enqueue a run, or block it if one of its limits has no capacity; returns why it must not wait either.
 local function enqueue_or_block(id, run)
   local needs = limits_of(run)
   local key, when
@@ -117,9 +117,9 @@ local function enqueue_or_block(id, run)
   return unwanted
 end
 
-local function awaited_runs(options, room)
+local function awaited_runs(options, placement)
   local parents = { unpack(options.after or {}) }
-  if room.follows then parents[#parents + 1] = room.id end
+  if placement.follows then parents[#parents + 1] = placement.id end
   return parents
 end
 
@@ -128,13 +128,13 @@ local function create_with_options(id, lane, spec, options)
   if orphan then return 'no_dependency ' .. orphan end
   local excess = refuse_units(options.limits)
   if excess then return excess end
-  local room = options.dedupe_key and resolve_duplicate(options, spec) or {}
-  local word = room.word or (options.agent and refuse_turn(options.session, options.agent))
-    or (options.parent and refuse_child(options.parent, room.replaces or {}, options.max_children))
+  local placement = options.dedupe_key and resolve_duplicate(options, spec) or {}
+  local word = placement.word or (options.agent and refuse_turn(options.session, options.agent))
+    or (options.parent and refuse_child(options.parent, placement.replaces or {}, options.max_children))
     or (options.task and refuse_task(id, options))
   if word then return word end
   if options.parent then add_child(id, options) end
-  for _, other in pairs(room.replaces or {}) do
+  for _, other in pairs(placement.replaces or {}) do
     if other then end_run_because(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(options.due_at_ms),
@@ -145,16 +145,16 @@ local function create_with_options(id, lane, spec, options)
     run.lane = next_lane(run)
   end
   if options.delay_ms then run.due_at_ms = now + options.delay_ms end
-  if options.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + options.debounce_max_ms) end
+  if options.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (placement.since or now) + options.debounce_max_ms) end
   if options.open then
     run.expires_at_ms = now + OPEN_SUBMIT_MS
   elseif options.expires_ms then
     run.expires_at_ms = now + options.expires_ms
   end
   local ended, reason, unwanted = {}, '', nil
-  if options.after or options.open or room.follows then
-    ended, run.state = add_dependencies(id, awaited_runs(options, room)), 'blocked'
-    reason = (options.after or options.open) and 'dependency' or 'follows ' .. room.id
+  if options.after or options.open or placement.follows then
+    ended, run.state = add_dependencies(id, awaited_runs(options, placement)), 'blocked'
+    reason = (options.after or options.open) and 'dependency' or 'follows ' .. placement.id
   elseif run.turn_of and first_turn(run.turn_of) ~= id then
     run.state, reason = 'blocked', 'turn'
   elseif run.due_at_ms and run.due_at_ms > now then
@@ -164,7 +164,7 @@ local function create_with_options(id, lane, spec, options)
     reason = run.reason or ''
   end
   write_run(id, run.lane, spec, run, reason, options)
-  if options.dedupe_key then take_dedupe_key(id, options, room) end
+  if options.dedupe_key then take_dedupe_key(id, options, placement) end
   if options.plan then call('ZADD', key_plan_runs(options.plan), 0, id) end
   if run.plan then add_task(id, run, options) end
   if options.session then call('ZADD', key_session_runs(options.session), 0, id) end
@@ -175,13 +175,13 @@ end
 
 local has_closed_queues = nil
 
--- Whether a queue takes no new runs.
+-- Whether a queue refuses new runs.
 local function is_intake_closed(queue)
   if has_closed_queues == nil then has_closed_queues = call('EXISTS', key_intake_closed()) == 1 end
   return has_closed_queues and call('HEXISTS', key_intake_closed(), queue) == 1
 end
 
--- Create a run, or find the one of that id. Without options only its lane decides.
+-- Create a run, or find the run with its id. Without options, only its lane matters.
 local function create_run(id, lane, spec, options)
   local key = key_run(id)
   local before = call('HGET', key, 'spec')

@@ -1,6 +1,6 @@
 --[[ Deletes ended runs; used by timers and by operators. ]]
 
--- Delete what is left of an ended run; false, and nothing is done, while its dependents are still being told.
+-- Delete an ended run with all its keys; false, and nothing is done, while its dependents are still being notified.
 local function delete_run(id, run)
   if call('ZSCORE', key_dependents_to_notify(), id) then return false end
   local f = call('HMGET', key_run(id), 'plan', 'session')

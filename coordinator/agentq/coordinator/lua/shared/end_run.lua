@@ -1,9 +1,9 @@
---[[ How attempts and runs end, and who is told: the dependents, the next turn, and who waits for room under a
+--[[ Ends attempts and runs, and notifies the dependents, the next turn, and the runs that wait for capacity under a
 limit. ]]
 
 local unnotified_runs = {}
 
--- Take a held run out of its lane and out of its worker's hands.
+-- Take a held run from its lane and from its worker.
 local function detach_from_worker(id, run)
   push(acked_entries, run.lane, run.entry)
   push(released_holds, run.worker, id)
@@ -15,7 +15,7 @@ end
 -- Count an attempt that its worker reports as ended.
 local function count_ended(run) ended_counts[run.worker] = (ended_counts[run.worker] or 0) + 1 end
 
--- The record of the attempt that ends, as a field and its value; the oldest record goes.
+-- The record of the attempt that ends, as a field and its value; deletes the oldest record.
 local function archive_attempt(run, verb, outcome)
   if run.attempt > ATTEMPTS_KEPT then call('HDEL', run.key, 'attempt:' .. (run.attempt - ATTEMPTS_KEPT)) end
   local times = call('HMGET', run.key, 'claimed_at_ms', 'started_at_ms')
@@ -26,7 +26,7 @@ local function archive_attempt(run, verb, outcome)
     .. ',"outcome":' .. (outcome or 'null') .. '}'
 end
 
--- Who has a dedupe key, and the run itself if it is live: a key can stay taken for a while after the end.
+-- The id of the run that has a dedupe key, and the run if it is live: a key can stay taken for a while after the end.
 local function dedupe_holder(key)
   local id, taken_until = string.match(call('GET', key_dedupe(key)) or '', '^(%S+) ?(%d*)$')
   if not id then return nil end
@@ -35,7 +35,7 @@ local function dedupe_holder(key)
   return run and id, run
 end
 
--- The dedupe key of a run that ends goes to the run that follows it, stays taken for a while, or is free.
+-- Pass the dedupe key of a run that ends to its follower, keep it for a while, or free it.
 local function pass_on_dedupe_key(id, run)
   local key = key_dedupe(run.dedupe_key)
   if call('GET', key) ~= id then return end
@@ -44,15 +44,15 @@ local function pass_on_dedupe_key(id, run)
   if follower and not is_ended(follower) then
     call('SET', key, f[1])
   elseif taken_until > now then
-    -- The time in the value decides; the TTL cleans up behind it.
+    -- The time in the value decides; the TTL only deletes the key later.
     call('SET', key, id .. ' ' .. f[2], 'PX', string.format('%.0f', taken_until - now + OPEN_SUBMIT_MS))
   else
     call('DEL', key)
   end
 end
 
--- End a run. The fence stays when its own worker ended it, and goes when it was `taken` from the worker, so that what
--- the worker says later is refused as fenced.
+-- End a run. The fence stays if its own worker ended it, and is deleted if it was `taken` from the worker, so that
+-- later reports of the worker are refused as fenced.
 local function end_run(id, run, verb, state, why, outcome, taken)
   if is_held(run) then detach_from_worker(id, run) elseif run.reserved then release_limits(id, run) end
   if run.state == 'blocked' then leave_waiters(id, run) end
@@ -68,15 +68,15 @@ local function end_run(id, run, verb, state, why, outcome, taken)
   if run.turn_of then remove_turn(id, run) end
   if run.plan then apply_task_end(id, run) end
   if run.transcript_of then
-    -- Nobody goes on with it: were the run to begin again, its conversation would begin anew.
+    -- No attempt continues it: if the run is requeued, it starts a new conversation.
     call('HDEL', run.key, 'transcript_of')
     call('UNLINK', key_transcript(id))
   end
-  local bereft = run.has_signals_or_children and clear_signals_and_children(id, run)
-  if run.has_dependents or bereft then unnotified_runs[#unnotified_runs + 1] = { id = id, state = state } end
+  local leaves_children = run.has_signals_or_children and clear_signals_and_children(id, run)
+  if run.has_dependents or leaves_children then unnotified_runs[#unnotified_runs + 1] = { id = id, state = state } end
 end
 
--- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
+-- End an attempt of a run that continues; the fence is deleted, so that a worker that still executes it is refused.
 local function end_attempt(id, run, verb, state, reason, outcome, operation, ...)
   local record, value = archive_attempt(run, verb, outcome)
   call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wake_requested', 'stop_at_ms')
@@ -87,12 +87,12 @@ local function end_attempt(id, run, verb, state, reason, outcome, operation, ...
     'reason', reason, 'due_at_ms', run.due_at_ms or '', 'extended', 1, record, value, ...)
 end
 
--- End a run for a reason of ours, rather than with an outcome that its worker reports.
+-- End a run for a reason of the server, not with an outcome that its worker reports.
 local function end_run_because(id, run, verb, state, class, why, taken)
   end_run(id, run, verb, state, why, outcome_json(class, why), taken)
 end
 
--- Order the worker of a held run to stop it; the run ends when that is confirmed, or after `stop_ms`.
+-- Order the worker of a held run to stop it; the run ends when the worker confirms, or after `stop_ms`.
 local function order_stop(id, run, reason, stop_ms)
   run.stop_at_ms = now + stop_ms
   transition(id, run, 'cancel', run.state, reason, 'extended', 1, 'stop_at_ms', run.stop_at_ms, 'reason', 'stopping: ' .. reason)
@@ -115,8 +115,8 @@ local function is_in_list(name, list)
   return false
 end
 
--- What pays for another try after a failure of a class, as the field that counts it, and how much there is of it; nil
--- where nothing pays. A class that has a number of its own is counted by itself.
+-- The budget that pays for a retry after a failure of a class, as the field that counts it, and its size; nil if there
+-- is none. A class with a number of its own has a budget of its own.
 local function retry_budget(policy, class)
   local budget = string.match(BUDGETS, ' ' .. class .. '=(%w+)')
   if not budget or is_in_list(class, policy.final or {}) then return nil end
@@ -126,63 +126,63 @@ local function retry_budget(policy, class)
   return budget, policy[budget] or ({ failures = FAILURES, crashes = CRASHES, deferrals = DEFERRALS })[budget]
 end
 
--- How long to wait after a failure of a class: as listed, fixed, or exponential with full jitter. `random` is between 0 and
--- 1, thrown by the caller.
+-- The delay after a failure of a class: from the list, fixed, or exponential with full jitter. `random` is between 0
+-- and 1, drawn by the caller.
 local function backoff_ms(policy, class, spent, random)
   local own = policy.classes and policy.classes[class] or {}
-  local function said(name, default)
+  local function setting(name, default)
     if own[name] ~= nil then return own[name] end
     if policy[name] ~= nil then return policy[name] end
     return default
   end
   local delays = own.delays_ms or (not own.delay_ms and policy.delays_ms)
   if delays and #delays > 0 then return delays[math.min(spent + 1, #delays)] end
-  local first, factor = said('delay_ms', DELAY_MS), said('factor', DELAY_FACTOR)
+  local first, factor = setting('delay_ms', DELAY_MS), setting('factor', DELAY_FACTOR)
   if factor == 1 then return first end
-  local most = math.max(first, said('delay_ms_max', BACKOFF_MS_MAX))
+  local most = math.max(first, setting('delay_ms_max', BACKOFF_MS_MAX))
   local ceiling = math.min(first * factor ^ math.min(spent, 60), most)
-  return math.max(1, math.floor(said('jitter', true) and ceiling * tonumber(random) or ceiling))
+  return math.max(1, math.floor(setting('jitter', true) and ceiling * tonumber(random) or ceiling))
 end
 
--- Whether a try that begins at a time would begin too late for its policy.
+-- Whether an attempt at a time would begin too late for its policy.
 local function is_too_late(run, policy, at)
   if not policy.max_elapsed_ms then return false end
   local since = call('HMGET', run.key, 'requeued_at_ms', 'submitted_at_ms')
   return at > tonumber(since[1] or since[2]) + policy.max_elapsed_ms
 end
 
--- The reaper's verb: the worker of this attempt is gone, or does not know of it. The first time it goes on at once.
--- A function run that was not said to have begun, and is not `late` with that, has most likely waited behind others: it
--- goes on at once and pays for that apart, unless its policy forbids every other try.
+-- The reaper's verb: the worker of this attempt is gone, or does not know of it. After the first loss the run is
+-- pending at once. A function run that was not reported as started, and is not `late`, has most likely waited behind
+-- others in the worker: it is pending at once and pays from another budget, unless its policy allows no retry.
 local function lose_attempt(id, run, random, why, late)
   if run.stop_at_ms then return end_stopped_run(id, run, 'lose', true) end
   local policy = retry_policy(run)
-  local purse, most = retry_budget(policy, 'lost')
-  local waited = purse and most > 0 and run.state == 'claimed' and is_function_lane(run.lane) and not late
-  if waited then purse, most = 'lost_before_start', LOSSES_BEFORE_START end
-  local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
+  local budget, most = retry_budget(policy, 'lost')
+  local waited = budget and most > 0 and run.state == 'claimed' and is_function_lane(run.lane) and not late
+  if waited then budget, most = 'lost_before_start', LOSSES_BEFORE_START end
+  local spent = budget and tonumber(call('HGET', run.key, budget) or 0)
   local at_once = waited or spent == 0
-  local due_at = purse and not at_once and now + backoff_ms(policy, 'lost', spent - 1, random) or now
-  if not purse or spent >= most or is_too_late(run, policy, due_at) then
+  local due_at = budget and not at_once and now + backoff_ms(policy, 'lost', spent - 1, random) or now
+  if not budget or spent >= most or is_too_late(run, policy, due_at) then
     return end_run_because(id, run, 'lose', 'failed', 'lost', why, true)
   end
   if not at_once then run.due_at_ms = due_at end
-  end_attempt(id, run, 'lose', at_once and 'pending' or 'scheduled', why, outcome_json('lost', why), '', purse, spent + 1)
+  end_attempt(id, run, 'lose', at_once and 'pending' or 'scheduled', why, outcome_json('lost', why), '', budget, spent + 1)
 end
 
--- A worker's verb: an attempt did not do its work. Returns what is answered.
+-- A worker's verb: an attempt failed. Returns the reply.
 local function fail_attempt(id, run, fence, class, outcome, random, delay_ms)
   if run.stop_at_ms or class == 'cancelled' then
     end_run(id, run, 'fail', 'cancelled', class, outcome)
     return 'ok cancelled'
   end
   local policy = retry_policy(run)
-  local purse, most = retry_budget(policy, class)
-  local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
-  if purse and spent < most then
+  local budget, most = retry_budget(policy, class)
+  local spent = budget and tonumber(call('HGET', run.key, budget) or 0)
+  if budget and spent < most then
     run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, class, spent, random))
     if not is_too_late(run, policy, run.due_at_ms) then
-      end_attempt(id, run, 'fail', 'scheduled', 'retry after ' .. class, outcome, 'fail ' .. fence, purse, spent + 1)
+      end_attempt(id, run, 'fail', 'scheduled', 'retry after ' .. class, outcome, 'fail ' .. fence, budget, spent + 1)
       return 'ok scheduled'
     end
   end
@@ -190,7 +190,7 @@ local function fail_attempt(id, run, fence, class, outcome, random, delay_ms)
   return 'ok failed'
 end
 
--- Give a run back, at no cost to it; used by a draining worker, and for what its worker never heard of.
+-- Release a run without spending an attempt; for a draining worker, and for runs that their worker never received.
 local function release_run(id, run, reason, operation)
   if run.stop_at_ms then
     end_stopped_run(id, run, 'release', not operation)
@@ -201,7 +201,7 @@ local function release_run(id, run, reason, operation)
   return run.state
 end
 
--- Let a blocked run go where it would have gone without its dependencies; or, as a turn, wait for those before it.
+-- Unblock a run: it becomes scheduled or pending; a turn waits for the turns before it.
 local function unblock_run(id, run)
   call('UNLINK', key_dependencies(id))
   if run.turn_of and first_turn(run.turn_of) ~= id then return call('HSET', run.key, 'reason', 'turn') end
@@ -212,7 +212,7 @@ local function unblock_run(id, run)
   transition(id, run, 'unblock', 'pending', '', 'entry', enqueue(id, run), 'reason', '', 'lane', run.lane)
 end
 
--- One dependency of a run has ended. A run that was forgotten and submitted again may not wait for it any more.
+-- One dependency of a run has ended. A run that was deleted and submitted again may no longer wait for it.
 local function resolve_dependency(id, parent, ended)
   local run = load(id)
   if not run or run.state ~= 'blocked' then return end
@@ -227,8 +227,8 @@ local function resolve_dependency(id, parent, ended)
   if call('EXISTS', key_dependencies(id)) == 0 and not call('HGET', run.key, 'dependencies_open') then unblock_run(id, run) end
 end
 
--- Make a run wait for others. Those that have ended already are in its needs too, until `resolve_dependency` takes them out: so
--- the last one decides, whatever the order. Returns them.
+-- Make a run wait for others. Those that have ended already are added too, until `resolve_dependency` removes them, so
+-- that the last one decides, in any order. Returns the ended ones.
 local function add_dependencies(id, parents)
   local ended = {}
   for _, parent in ipairs(parents) do
@@ -251,8 +251,8 @@ local function first_missing_run(ids)
   end
 end
 
--- Tell the dependents of ended runs, and cancel their children, a bounded number in one call; the settler goes on with
--- the rest.
+-- Notify the dependents of ended runs, and cancel their children, a bounded number in one call; the duty
+-- `notify_dependents` continues with the rest.
 local function notify_dependents(budget)
   while #unnotified_runs > 0 do
     local parent = table.remove(unnotified_runs)

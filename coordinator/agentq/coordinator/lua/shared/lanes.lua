@@ -1,11 +1,11 @@
---[[ Where runs wait and are held: lanes, their entries, the lines of fair ones. Every script has it, behind the prelude. ]]
+--[[ Lanes, their entries, and the queues of fair lanes. Part of every script, after the prelude. ]]
 
--- A number that changes whenever the lanes that workers may serve do; with it workers notice.
+-- A number that changes with the set of lanes, by which workers notice the change.
 local function lanes_revision() return call('HGET', key_cursors(), 'lanes_revision') or '0' end
 
 local paused_queues = nil
 
--- Whether nothing is to be claimed from a lane at the moment.
+-- Whether the queue of a lane, or every queue, is paused.
 local function is_paused(lane)
   if not paused_queues then
     paused_queues = {}
@@ -14,7 +14,7 @@ local function is_paused(lane)
   return paused_queues['*'] or paused_queues[queue_of(lane)]
 end
 
--- The lanes have changed in a way that workers should hear of at once.
+-- Notify all workers at once that the lanes have changed.
 local function announce_lanes(detail)
   call('HINCRBY', key_cursors(), 'lanes_revision', 1)
   for _, worker in ipairs(call('ZRANGE', key_workers(), 0, 999)) do
@@ -33,8 +33,8 @@ local function open_lane(lane)
   announce_lanes(lane)
 end
 
--- A lane is named `queue:priority:demands`. After the priority, `f` marks one of function runs, `~` one in which keys
--- take turns, and `+` the one before it, for runs that have had their wait.
+-- A lane is named `queue:priority:demands`. After the priority, `f` marks a lane of function runs, `~` a fair lane, in
+-- which keys take turns, and `+` the front lane of another, for runs that have waited already.
 local function normal_lane(lane) return (string.gsub(lane, '^([^:]*:%df?~?)%+', '%1')) end
 
 local function front_lane(lane) return (string.gsub(normal_lane(lane), '^([^:]*:%df?~?)', '%1+')) end
@@ -43,8 +43,8 @@ local function is_function_lane(lane) return string.find(lane, '^[^:]*:%df') ~= 
 
 local function is_fair_lane(lane) return string.find(lane, '~:', 1, true) ~= nil end
 
--- Runs of a fair lane stand in a line, by their virtual time: each key's runs follow one another at a distance of 1 by
--- its weight, and a key that comes anew begins at the present. The stream gets the next ones, as they are asked for.
+-- Runs of a fair lane wait in a queue, ordered by virtual time: the runs of one key are 1/weight apart, and a new key
+-- starts at the present time. The stream gets the next runs as workers ask for them.
 local function join_fair_queue(id, run)
   local shares, key = key_fair_shares(run.lane), run.fair_key or call('HGET', run.key, 'fair_key')
   local present_time, own = call('ZSCORE', shares, ''), call('ZSCORE', shares, '=' .. key)
@@ -56,19 +56,19 @@ local function join_fair_queue(id, run)
   return ''
 end
 
--- When nobody stands in a line, nobody has had a turn.
+-- Delete the shares of an empty fair queue.
 local function close_fair_queue(lane)
   if call('EXISTS', key_fair_queue(lane)) == 0 then call('DEL', key_fair_shares(lane)) end
 end
 
--- A run that ends, or goes elsewhere, leaves the line it may stand in.
+-- Remove a run that ends or moves from its fair queue, if it is in one.
 local function leave_fair_queue(id, run)
   if run.state ~= 'pending' or run.entry ~= '' then return end
   call('ZREM', key_fair_queue(run.lane), id)
   close_fair_queue(run.lane)
 end
 
--- See to it that a fair lane's stream has so many undelivered entries, while there are runs in the line.
+-- Fill the stream of a fair lane from its queue, up to so many undelivered entries.
 local function refill_lane(lane, wanted)
   local line, key = key_fair_queue(lane), key_lane(lane)
   if call('EXISTS', line) == 0 then return end
@@ -85,14 +85,14 @@ local function refill_lane(lane, wanted)
   close_fair_queue(lane)
 end
 
--- Let a run wait in its lane: as an entry, or in the line of a fair one.
+-- Add a run to its lane: as an entry, or to the queue of a fair lane.
 local function enqueue(id, run)
   open_lane(run.lane)
   run.entry = is_fair_lane(run.lane) and join_fair_queue(id, run) or call('XADD', key_lane(run.lane), '*', 'run', id)
   return run.entry
 end
 
--- Whether an entry is the one that a run waits or is held by. Entries of two lanes can have the same number.
+-- Whether an entry is the current one of a run. Entries of two lanes can have the same id.
 local function is_current_entry(run, lane, entry) return run.entry == entry and run.lane == lane end
 
 -- Throw away an entry that stands for nothing (any more).
@@ -108,8 +108,8 @@ local function is_entry_before(entry, other)
   return #ms < #other_ms or ms < other_ms or ms == other_ms and tonumber(number) < tonumber(other_number)
 end
 
--- Of entries that are acknowledged, those that are to be deleted one by one. All that is older than the oldest one in
--- anybody's hands is done with: for many entries it is cheaper to cut that off at once.
+-- The acknowledged entries that must be deleted one by one. All entries older than the oldest one in a pending list are
+-- done: to trim them at once is cheaper for many entries.
 local function trim_entries(key, entries, last_read)
   if #entries < FEW_ENTRIES or not last_read then return entries end
   local first = call('XPENDING', key, 'workers', '-', '+', 1)[1]
@@ -121,8 +121,8 @@ local function trim_entries(key, entries, last_read)
   return rest
 end
 
--- Acknowledge and delete entries of a lane. Where older ones live on, deleting the one that was read last would turn the
--- group's lag, which autoscalers and dashboards read, into nil: that one is spared until more has been read.
+-- Acknowledge and delete entries of a lane. Where older ones live on, deleting the one that was read last would turn
+-- the group's lag, which autoscalers and dashboards read, into nil: that one is spared until more has been read.
 local function delete_entries(lane, entries)
   local key = key_lane(lane)
   local group, spared = redis.pcall('XINFO', 'GROUPS', key)[1], call('HGET', key_kept_entries(), lane)

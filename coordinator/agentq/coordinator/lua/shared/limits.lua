@@ -1,15 +1,16 @@
---[[ Limits: what runs need room under, who has some, who waits for it, and who is let in when it comes.
+--[[ Limits: their capacity, its holders, the runs that wait for it, and the admission of those.
 
-A run takes room under each of its keys when it is claimed, all or none, and leaves it with its worker. One that finds
-none is blocked, in the line of the first key that has none; whoever makes room lets the first of the line in: it is
-pending, with its room reserved, in the lane before its own. Room is counted by who has it. A key's rate and its gate
-come back with time: the key then has a timer, named `limit KEY`. ]]
+A run takes capacity under each of its keys when it is claimed, all or none, and releases it when it leaves its worker.
+If a key has none, the run is blocked and waits in the queue of the first such key. The script that frees capacity
+admits the first waiter: it becomes pending, with its capacity reserved, in the front lane of its lane. Used capacity is
+the size of the set of holders. A rate refills and a shut limit opens with time: the key then has a timer, `limit KEY`.
+]]
 
--- Keys under which room may have come.
+-- Keys that may have free capacity now.
 local freed_limits = {}
 local implied_limits = nil
 
--- What a run needs room under, as key, units, key, units: its own keys, and those of its queue and of everything, where
+-- The limits of a run, as key, units, key, units: its own keys, and those of its queue and of all runs, where
 -- such limits are set.
 local function limits_of(run)
   implied_limits = implied_limits or call('HGET', key_cursors(), 'implied_limits') or ''
@@ -24,12 +25,12 @@ local function limits_of(run)
   return #needs > 0 and needs or nil
 end
 
--- What is in a key's bucket by now.
+-- The tokens in a key's bucket now.
 local function tokens_in_bucket(units, per_ms, burst, tokens, filled_at)
   return math.min(burst, math.max(0, tokens or burst) + math.max(0, now - (filled_at or now)) * units / per_ms)
 end
 
--- The word that refuses a run which asks for more units of a rate than its bucket ever holds.
+-- The refusal of a run that asks for more units of a rate than its bucket ever holds.
 local function refuse_units(limits)
   for key, units in string.gmatch(limits or '', '(%S+) (%d+)') do
     local burst = call('HGET', key_limit(key), 'burst')
@@ -39,7 +40,7 @@ local function refuse_units(limits)
   end
 end
 
--- Why there is no room for so many units under a key, and when there will be if only time brings it; nil if there is.
+-- Why a key has no capacity for so many units, and when it will have if only time brings it; nil if it has.
 local function check_limit(key, wanted)
   local f = call('HMGET', key_limit(key), 'shut_until_ms', 'max', 'units', 'per_ms', 'burst', 'tokens', 'filled_at_ms')
   local shut_until = tonumber(f[1] or nil)
@@ -47,17 +48,18 @@ local function check_limit(key, wanted)
   if f[2] and call('ZCARD', key_limit_holders(key)) >= tonumber(f[2]) then return 'full' end
   local units, per_ms, burst = tonumber(f[3] or nil), tonumber(f[4] or nil), tonumber(f[5] or nil)
   if not units then return nil end
-  -- The server's clock was set back: what comes back with time counts from now on.
+  -- The server's clock was set back: the refill counts from now on.
   if f[7] and tonumber(f[7]) > now then
     call('HSET', key_limit(key), 'filled_at_ms', stamp)
     f[7] = stamp
   end
-  -- A run from before the bucket was so small takes all that it holds.
+  -- A run from before the bucket was made smaller takes all that it holds.
   local missing = math.min(wanted, burst) - tokens_in_bucket(units, per_ms, burst, tonumber(f[6] or nil), tonumber(f[7] or nil))
   if missing > 0.000001 then return 'rate', now + math.ceil(missing * per_ms / units) end
 end
 
--- The first key that has no room for a run, and when it will have. Who has not waited yet stays behind who has.
+-- The first key without capacity for a run, and when it will have some. A run that has not waited stays behind the
+-- waiters.
 local function first_full_limit(needs, has_waited)
   for at = 1, #needs, 2 do
     local key = needs[at]
@@ -82,7 +84,7 @@ local function acquire_limits(id, needs)
   end
 end
 
--- What a run that was let in needs besides the room it has: a limit that was set since, and applies by itself.
+-- The limits that an admitted run holds no capacity of: those set since that apply by themselves.
 local function missing_limits(id, needs)
   local more = {}
   for at = 1, #needs, 2 do
@@ -104,10 +106,10 @@ local function release_limits(id, run)
   end
 end
 
--- The key in whose line a blocked run stands.
+-- The key that a blocked run waits for.
 local function awaited_limit(run) return run.reason and string.match(run.reason, '^limit (.*)') end
 
--- In a line the more urgent come first, then who came first; whoever comes from another line keeps the `place` it had.
+-- Waiters are ordered by priority, then by arrival; a run that comes from another key's waiters keeps its `place`.
 local function join_waiters(id, run, key, place)
   if not place then
     local priority = string.match(run.lane, '^[^:]*:(%d)')
@@ -116,14 +118,14 @@ local function join_waiters(id, run, key, place)
   call('ZADD', key_limit_waiters(key), place, id)
 end
 
--- A blocked run that ends leaves the line that it stands in, and waits for nobody.
+-- Remove a blocked run that ends from the waiters of its limit, and drop its dependencies.
 local function leave_waiters(id, run)
   call('UNLINK', key_dependencies(id))
   local key = awaited_limit(run)
   if key then call('ZREM', key_limit_waiters(key), id) end
 end
 
--- The newest run is wanted: the oldest that waits goes, or else the oldest that has room.
+-- Make place for the newest run: end the oldest waiter, or else the oldest holder.
 local function evict_for_limit(key, most, why)
   local waiter = call('ZCARD', key_limit_waiters(key)) >= most and call('ZRANGE', key_limit_waiters(key), 0, 0)[1]
   if waiter then return end_run_because(waiter, load(waiter), 'cancel', 'cancelled', 'cancelled', why) end
@@ -134,8 +136,7 @@ local function evict_for_limit(key, most, why)
   end
 end
 
--- A run finds no room under a key. What becomes of it, and of others, is for the limit to say; returns why it is not to
--- wait, or nil.
+-- Apply the `when_full` policy of a limit for a run that finds no capacity; returns why the run must not wait, or nil.
 local function apply_when_full(id, key)
   local f = call('HMGET', key_limit(key), 'when_full', 'max')
   local why = 'a later run, ' .. id .. ', took its place under the limit ' .. key
@@ -148,7 +149,7 @@ local function apply_when_full(id, key)
   end
 end
 
--- A pending run finds no room when it is claimed.
+-- Block a pending run that finds no capacity when it is claimed.
 local function block_on_limit(id, run, key, when)
   release_limits(id, run)
   local unwanted = apply_when_full(id, key)
@@ -159,7 +160,7 @@ local function block_on_limit(id, run, key, when)
   if when then set_timer(run.reason, when) end
 end
 
--- Let the first of a line in, or move it to the line of the key that it now has to wait for.
+-- Admit the first waiter of a key, or move it to the waiters of another key that it now has to wait for.
 local function admit_waiter(id, key)
   local place, run = call('ZSCORE', key_limit_waiters(key), id), load(id)
   call('ZREM', key_limit_waiters(key), id)
@@ -178,7 +179,7 @@ local function admit_waiter(id, key)
   transition(id, run, 'unblock', 'pending', '', 'entry', enqueue(id, run), 'lane', run.lane, 'reason', '', 'reserved', 1)
 end
 
--- What the first of a line wants of a key.
+-- The units of a key that a run needs.
 local function units_wanted(id, key)
   local limits = call('HGET', key_run(id), 'limits')
   for own, units in string.gmatch(limits or '', '(%S+) (%d+)') do
@@ -189,7 +190,7 @@ end
 
 local function is_implied_limit(key) return key == 'global' or string.match(key, '^queue:') end
 
--- A limit has come or gone: note it, and those that apply by themselves where every claim sees them.
+-- After a limit was set or deleted: update the set of limits, and the list of implied limits that every claim reads.
 local function update_limit_set(key)
   if call('EXISTS', key_limit(key)) == 1 then
     call('SADD', key_limits(), key)
@@ -207,7 +208,7 @@ local function update_limit_set(key)
   call('HSET', key_cursors(), 'implied_limits', implied_limits)
 end
 
--- Let nobody in under a key until a time; a time that has passed opens the gate.
+-- Shut a limit until a time: it admits no run; a time that has passed opens it.
 local function block_limit_until(key, until_ms, why)
   local open_at = math.min(tonumber(until_ms), DUE_AT_MS_MAX)
   if open_at > now then
@@ -220,7 +221,7 @@ local function block_limit_until(key, until_ms, why)
   update_limit_set(key)
 end
 
--- The timer of a key has rung: its gate is open, or its bucket holds enough.
+-- The timer of a key is due: the limit opens, or its bucket holds enough.
 local function run_limit_timer(key)
   local shut_until = tonumber(call('HGET', key_limit(key), 'shut_until_ms') or nil)
   if shut_until and shut_until <= now then block_limit_until(key, 0) end
@@ -228,14 +229,14 @@ local function run_limit_timer(key)
   freed_limits[#freed_limits + 1] = key
 end
 
--- Let in whom there is room for, a bounded number in one call; the timer of a key goes on with the rest.
+-- Admit the waiters that have capacity, a bounded number in one call; the timer of the key continues with the rest.
 local function admit_waiters(budget)
   while #freed_limits > 0 do
     local key = table.remove(freed_limits)
     while true do
       local id = call('ZRANGE', key_limit_waiters(key), 0, 0)[1]
       if not id then
-        -- A gate opens, and is forgotten, also when nobody waits at it.
+        -- A shut limit opens, and its timer goes, also if no run waits.
         timers['limit ' .. key] = tonumber(call('HGET', key_limit(key), 'shut_until_ms') or nil) or false
         break
       end

@@ -1,7 +1,7 @@
---[[ Merge lines: the runs that want to move a branch, in the order in which they came. Whoever stands in one is held: it
-leaves in the script by which it leaves its worker. ]]
+--[[ Merge queues: the runs that want to move a branch, in the order in which they came. Every run in one is held: it
+leaves the queue in the script by which it leaves its worker. ]]
 
--- Lines whose first has left.
+-- Queues whose first run has left.
 local merge_queues_to_notify = {}
 
 local function leave_merge_queue(id, run)
@@ -12,7 +12,7 @@ local function leave_merge_queue(id, run)
   run.merge_queue = nil
 end
 
--- Whose turn it is; only what was done to a run's key by hand leaves somebody here who does not hold it.
+-- The first held run in a merge queue. Entries of other runs, left only by a change of keys by hand, are removed.
 local function first_in_merge_queue(line)
   while true do
     local id = call('ZRANGE', key_merge_queue(line), 0, 0)[1]

@@ -1,6 +1,6 @@
---[[ Plans: how tasks that end bear on their plan. A plan has ended when no more of it is to come and none of its tasks lives;
-its word is made from the sizes of its indexes. One that is stopped takes no more tasks and lets none be claimed, so what
-lives of it only becomes less, however many calls it takes to cancel that. ]]
+--[[ Plans: how tasks that end bear on their plan. A plan has ended when no more of it is to come and none of its tasks
+lives; its word is made from the sizes of its indexes. One that is stopped takes no more tasks and lets none be claimed,
+so what lives of it only becomes less, however many calls it takes to cancel that. ]]
 
 -- Plans of which a task has ended in this call, and those that have been stopped and not yet told.
 local plans_to_check, plans_to_stop = {}, {}
@@ -55,11 +55,11 @@ local function apply_task_end(id, run)
   if f[1] == 'fail-plan' and not f[2] then stop_plan(run.plan, 'failed', 'its task ' .. run.task .. ' failed') end
 end
 
--- Why nothing more of a plan begins, or false.
+-- Why a plan is stopped, or false.
 local function stop_reason(plan) return call('HMGET', key_plan(plan), 'stop_reason')[1] end
 
--- Why a task must not be claimed, or false. A plan that has cost as much as it may is stopped here: what waits is cancelled,
--- and what is held is spared, for its work is paid.
+-- Why a task must not be claimed, or false. A plan that has spent its budget is stopped here: waiting tasks are
+-- cancelled, and held tasks continue, for their work is paid.
 local function refuse_task_start(plan)
   local f = call('HMGET', key_plan(plan), 'stop_reason', 'budget', 'spent')
   local budget, spent = tonumber(f[2] or nil), tonumber(f[3] or 0)
@@ -70,7 +70,7 @@ local function refuse_task_start(plan)
   return why
 end
 
--- Cancel tasks of a stopped plan that nobody holds, the last first, so that none is skipped for another that is cancelled.
+-- Cancel the tasks of a stopped plan that no worker holds, the last first, so that none is skipped for a cancelled one.
 local function cancel_queued_tasks(plan, why, budget)
   for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'waiting' }) do
     local ids = budget > 0 and call('ZRANGE', key_plan_index(plan, state), 0, budget - 1, 'REV') or {}
@@ -83,7 +83,7 @@ local function cancel_queued_tasks(plan, why, budget)
   return budget
 end
 
--- Order the workers of those that are held to stop; the walk goes on where the last call left it.
+-- Order the workers of the held tasks to stop them; continues where the last call ended.
 local function stop_held_tasks(plan, why, budget)
   local at_state, after = string.match(call('HGET', key_plan(plan), 'stop_cursor') or '', '^(%S+) (%S*)$')
   for _, state in ipairs({ 'claimed', 'running' }) do
@@ -105,8 +105,8 @@ local function stop_held_tasks(plan, why, budget)
   return true
 end
 
--- Stop some of what lives of a plan, by its indexes as they are after all that this call has done; the plan's timer goes on
--- with the rest.
+-- Stop some live tasks of a plan, by its indexes after all other changes of this call; the plan's timer continues with
+-- the rest.
 local function stop_plan_tasks(plan, budget)
   flush_indexes()
   local f = call('HMGET', key_plan(plan), 'stop_reason', 'stop_cursor')
@@ -127,7 +127,7 @@ local function has_live_tasks(plan)
     key_plan_index(plan, 'waiting')) > 0
 end
 
--- How many tasks of a plan are in each state in which there are any.
+-- The number of tasks of a plan in each state that has any.
 local function task_counts(plan)
   local words = {}
   for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'claimed', 'running', 'waiting', 'completed', 'failed',
@@ -138,7 +138,7 @@ local function task_counts(plan)
   return table.concat(words, ' ')
 end
 
--- See whether a plan has ended, by its indexes, which must be as they should.
+-- End a plan if all its tasks have ended, by its indexes, which must be up to date.
 local function end_plan_if_done(plan)
   local f = call('HMGET', key_plan(plan), 'sealed', 'end_state', 'retry_scope', 'stop_state')
   local all_there = f[1] == '1' or f[4]
@@ -159,13 +159,13 @@ local function end_plans_if_done()
   plans_to_check = {}
 end
 
--- Whether the runs of a plan are kept beyond their time: those that are to come may have to know of them.
+-- Whether the ended runs of a plan are kept longer: later tasks may depend on them.
 local function is_plan_live(plan)
   local f = call('HMGET', key_plan(plan), 'created_at_ms', 'end_state')
   return f[1] and not f[2]
 end
 
--- A task is forgotten, and with the last of them its plan.
+-- Delete a task, and with the last one its plan.
 local function delete_task(run)
   call('HDEL', key_plan_tasks(run.plan), run.task)
   if call('EXISTS', key_plan_tasks(run.plan)) == 0 then

@@ -4,8 +4,8 @@ USES, and the script as the body of `main`; `flush_writes` then carries out what
 commands. ]]
 
 local call = redis.call
--- The time, if it is told, and behind a space the token that asks, if one does, and the queues that it is good for, if not
--- for all. An id like 12e456789012 reads as a number too, so the two are told apart by the space.
+-- The time, if it is told, and behind a space the token that asks, if one does, and the queues that it is good for, if
+-- not for all. An id like 12e456789012 reads as a number too, so the two are told apart by the space.
 local given_ms, made_by, readable_queues = string.match(ARGV[1], '^(%d*) ?(%w*) ?(.*)$')
 local now = tonumber(given_ms)
 if not now then
@@ -13,19 +13,19 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The same as text: a number costs far more to hand to a command.
+-- `now` as text: to pass a number to a command costs far more.
 local stamp = string.format('%.0f', now)
 local forget_at = string.format('%.0f', now + KEEP_MS)
 
--- What `flush_writes` does for all runs of the call at once.
+-- Writes that `flush_writes` does for all runs of the call at once.
 local reindexed, index_removals, index_additions, timers = {}, {}, {}, {}
 local acked_entries, released_holds, lanes_to_refill, ended_counts = {}, {}, {}, {}
 local earliest_timer = nil
 
--- The events that `append_event` has gathered.
+-- The events that `append_event` has collected.
 local pending_event = nil
 
--- What the shared files have put off, to be done first.
+-- Functions of the shared files to call before the writes are flushed.
 local flush_hooks = {}
 
 local function queue_of(lane) return string.match(lane, '^[^:]*') end
@@ -44,7 +44,7 @@ local function json(value) return cjson.encode(value) end
 
 local function outcome_json(class, message) return '{"class":"' .. class .. '","error":' .. json(message) .. '}' end
 
--- Read what the verbs need of a run; nil when there is none. Less common fields are read only if `extended` is set.
+-- Read the fields of a run that verbs need; nil if it does not exist. Rare fields are read only if `extended` is set.
 local function load(id)
   local key = key_run(id)
   local f = call('HMGET', key, 'state', 'lane', 'entry', 'attempt', 'fence', 'worker', 'extended')
@@ -61,7 +61,7 @@ local function load(id)
     run.limits, run.reserved, run.fair_key = m[9], m[10], m[11]
     run.parent, run.has_signals_or_children, run.schedule = m[12], m[13], m[14]
     run.turn_of, run.pinned_host, run.own_host_demand, run.transcript_of, run.merge_queue = m[15], m[16], m[17], m[18], m[19]
-    -- A plan counts its tasks, and not what else bears its name.
+    -- A plan counts only its tasks, not other runs with its label.
     run.plan, run.task, run.all_dependencies, run.retry_pass = m[21] and m[20], m[21], m[22], m[23]
   end
   return run
@@ -69,7 +69,7 @@ end
 
 local event_cache = {}
 
--- The event of one arrow of the lifecycle, as `;verb from to event` in ARROWS; nil where there is none.
+-- The event of one transition, as `;verb from to event` in ARROWS; nil if there is no such transition.
 local function event_of(verb, from, to)
   local arrow = verb .. ' ' .. from .. ' ' .. to
   local event = event_cache[arrow]
@@ -80,7 +80,7 @@ local function event_of(verb, from, to)
   return event
 end
 
--- Whether a verb may be said of a run in a state.
+-- Whether a verb is legal in a state.
 local function is_verb_allowed(verb, from)
   local source = verb .. from
   local found = event_cache[source]
@@ -99,8 +99,8 @@ end
 
 local function is_ended(run) return is_end_state(run.state) end
 
--- Load a run for a verb of its worker, or say by name why not. A verb sent twice is `ok`: it finds its mark in `operation`, or,
--- where the worker itself ended the attempt, the run in a state that the verb leads to.
+-- Load a run for a verb of its worker, or return the refusal. A repeated verb is `ok`: it finds its mark in
+-- `operation`, or, where the worker itself ended the attempt, the run in a state that the verb leads to.
 local function load_held(id, fence, verb)
   local run = load(id)
   if not run then return nil, 'not_found' end
@@ -122,7 +122,7 @@ local function text_of(number)
   return text
 end
 
--- Append what `append_event` has gathered; returns its place.
+-- Append the collected events to the stream; returns the id of the entry.
 local function flush_events()
   local last = pending_event
   if not last then return nil end
@@ -132,7 +132,7 @@ local function flush_events()
     'worker', last.worker, 'detail', last.detail)
 end
 
--- Note an event. What happens to several runs, one after the other, in the same way is one entry of the stream.
+-- Collect an event. Consecutive runs with the same event share one entry of the stream.
 local function append_event(event, id, state, run, detail)
   local worker, last = run.worker or '', pending_event
   detail = detail or ''
@@ -146,11 +146,11 @@ local function append_event(event, id, state, run, detail)
   last.runs[place], last.attempts[place] = id, text_of(run.attempt or 0)
 end
 
--- Note what has become of a worker: an event that is of no run.
+-- Append an event of a worker, which belongs to no run.
 local function append_worker_event(event, worker, why) append_event(event, '', '', { worker = worker }, why) end
 
--- When time next does something to a run, in its present state. `expires_at_ms`, by which a run must have started, counts only
--- until its first attempt.
+-- The next deadline of a run in its present state. `expires_at_ms`, by which a run must have started, counts only until
+-- its first attempt.
 local function next_timer(run)
   local state = run.state
   if run.stop_at_ms then return run.stop_at_ms end
@@ -160,17 +160,17 @@ local function next_timer(run)
   return nil
 end
 
--- Note when time next does something to a run that has not ended.
+-- Set the timer of a run that has not ended.
 local function set_timer(id, at)
   timers[id] = at
   earliest_timer = math.min(earliest_timer or at, at)
 end
 
--- Let a timer go on at once with work that one call could not finish. By any clock its time is long past, so the work does
--- not wait when the clock is set back.
+-- Make a timer due at once, to continue work that one call could not finish. Its time is long past by any clock, so the
+-- work does not wait if the clock is set back.
 local function set_timer_now(id) set_timer(id, 1) end
 
--- Note what a token has made, behind all that it made before.
+-- Record an object that a token created, after its earlier ones.
 local function note_share(kind, name)
   if made_by == '' then return end
   local last = call('ZRANGE', key_made_by_token(made_by, kind), -1, -1, 'WITHSCORES')[2] or 0
@@ -178,8 +178,8 @@ local function note_share(kind, name)
   call('PEXPIRE', key_made_by_token(made_by, kind), TOKEN_ITEMS_KEPT_MS)
 end
 
--- The word that refuses a token one more of a kind, of which there may be `most`, when it has made half of them. Of what it
--- made some is looked for in each call, and forgotten if it is not there any more.
+-- The refusal of one more object of a kind for a token that has created half of the maximum `most`. Each call checks
+-- some of the token's objects, and removes those that no longer exist.
 local function refuse_share(kind, most, is_there)
   local share = math.ceil(most / 2)
   if made_by == '' or call('ZCARD', key_made_by_token(made_by, kind)) < share then return nil end
@@ -226,7 +226,7 @@ local function defer_index_add(name, id)
   list[place + 1], list[place + 2] = '0', id
 end
 
--- Note that a run moves from one index to another. What is put off must not overtake: a run that moves a second time in
+-- Move a run from one index to another, in the next flush. Moves keep their order: a run that moves a second time in
 -- one call finds the first move done.
 local function reindex(id, run, from, to)
   if reindexed[id] then flush_indexes() end
@@ -243,7 +243,7 @@ local function reindex(id, run, from, to)
   if run.plan and to then defer_index_add(key_plan_index(run.plan, to), id) end
 end
 
--- Take a run along one arrow of the lifecycle: state, further fields, index, timer and event.
+-- Do one transition of a run: state, further fields, index, timer and event.
 local function transition(id, run, verb, state, detail, ...)
   local event = event_of(verb, run.state, state)
   if not event then error('no arrow ' .. verb .. ' from ' .. run.state .. ' to ' .. state) end
@@ -256,7 +256,7 @@ local function transition(id, run, verb, state, detail, ...)
   append_event(event, id, state, run, detail)
 end
 
--- Have a process look at its timers: a worker by an order in its inbox, a server by the bell.
+-- Wake a process for its timers: a worker by an order in its inbox, a server by the key `bell`.
 local function wake_duties(owner, at)
   if call('ZSCORE', key_workers(), owner) then
     call('XADD', key_worker_inbox(owner), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', at)
@@ -265,7 +265,7 @@ local function wake_duties(owner, at)
   end
 end
 
--- The keeper of the duties sleeps until the first of the times that it knows of, and is told of an earlier one.
+-- The keeper of the duties sleeps until the first deadline that it knows of; wake it for an earlier one.
 local function notify_duty_owner(times, at)
   local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
   if first[2] and tonumber(first[2]) <= at then return end
@@ -273,7 +273,7 @@ local function notify_duty_owner(times, at)
   if keeper then wake_duties(keeper, at) end
 end
 
--- If this process keeps the duties, it does so no longer, and the standby asks for them at once.
+-- Release the duties if this process keeps them, and wake the standby, which takes them at once.
 local function release_duties(owner)
   local standby = call('HGET', key_reaper_watch(), 'standby')
   if standby == owner then call('HDEL', key_reaper_watch(), 'standby') end
@@ -306,7 +306,7 @@ local function flush_writes()
     each_chunk(ids, 1000, function(...) call('HDEL', key_worker_runs(worker), ...) end)
   end
   for worker, number in pairs(ended_counts) do
-    -- Without an epoch the record is gone, and a count alone would stay for ever.
+    -- Without an epoch the record is gone, and a count alone would never be deleted.
     if call('HEXISTS', key_worker(worker), 'epoch') == 1 then call('HINCRBY', key_worker(worker), 'runs_ended', number) end
   end
   acked_entries, released_holds, lanes_to_refill, ended_counts = {}, {}, {}, {}

@@ -24,8 +24,8 @@ local function clear_consumer(lane, consumer, budget)
   return #left
 end
 
--- Take everything from a worker, the duties and a bounded part of its runs in one call; true when nothing is left and its
--- keys are gone. `dismiss` says what becomes of a run it holds.
+-- Take everything from a worker, the duties and a bounded part of its runs in one call; true when nothing is left and
+-- its keys are gone. `dismiss` says what becomes of a run it holds.
 local function remove_worker(worker, state, dismiss)
   release_duties(worker)
   local budget = SWEEP_PER_CALL

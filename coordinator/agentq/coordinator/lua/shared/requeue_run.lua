@@ -1,6 +1,7 @@
---[[ Requeues an ended run with fresh budgets and its history, and the tasks of its plan that were skipped because of it. ]]
+--[[ Requeues an ended run with fresh budgets and its history, and the tasks of its plan that were skipped because of
+it. ]]
 
--- Why a run is not to begin again, or nil.
+-- Why a run cannot be requeued, or nil.
 local function refuse_requeue(id, run)
   if not is_ended(run) then return 'wrong_state ' .. run.state end
   if call('ZSCORE', key_dependents_to_notify(), id) then return 'notifying_dependents' end
@@ -14,12 +15,12 @@ local function refuse_requeue(id, run)
   if other and other ~= id then return 'duplicate ' .. other end
 end
 
--- What was noted of its workspace, for whoever begins again. What a completed run delivered is known: its marker counts from
--- there on.
+-- The progress in its workspace, for the next attempt. If the run had completed, the commit that it delivered is known,
+-- and its marker is looked for from that commit on.
 local function previous_work(run, work, outcome)
   local noted = {}
   for name, value in pairs(cjson.decode(work)) do
-    -- How the process ended and what was to be repaired belongs to the earlier life.
+    -- The outcome of its process and the conflict to fix belong to the time before the requeue.
     if type(value) == 'string' then noted[name] = value end
   end
   noted.step = 'requeued'
@@ -44,7 +45,7 @@ local function reset_run(run)
   run.expires_at_ms, run.due_at_ms = nil, nil
 end
 
--- Of the runs that a task waits for, those that live.
+-- The dependencies of a task that have not ended.
 local function live_dependencies(run)
   local ids = {}
   for id in string.gmatch(run.all_dependencies or '', '%S+') do
@@ -54,7 +55,7 @@ local function live_dependencies(run)
   return ids
 end
 
--- Let a run begin again that nothing refuses; returns the state it is in now. A task waits for its dependencies that live.
+-- Requeue a run that may be requeued; returns its new state. A task waits for its dependencies that have not ended.
 local function requeue_run(id, run, operation)
   if run.dedupe_key then call('SET', key_dedupe(run.dedupe_key), id) end
   if run.parent then readd_child(id, run) end
@@ -80,8 +81,8 @@ end
 
 local RETRY_SCOPES = { skipped = 1, failed = 2, all = 3 }
 
--- Begin to go through the ended tasks of a plan, to let those begin again that can: the skipped, or also the failed, or also
--- the cancelled. Each begins again once in a walk.
+-- Start a walk through the ended tasks of a plan that requeues those that can be: the skipped, or also the failed, or
+-- also the cancelled. Each is requeued once in a walk.
 local function start_plan_retry(plan, scope)
   local key = key_plan(plan)
   if call('EXISTS', key) == 0 then return end
@@ -91,8 +92,8 @@ local function start_plan_retry(plan, scope)
   call('HSET', key, 'retry_scope', scope, 'retry_cursor', '', 'retry_found', 0)
 end
 
--- Whether nothing that a task waits for has ended without completing. What was forgotten meanwhile had completed, if the task
--- was not skipped for it.
+-- Whether no dependency of a task has ended without completing. A dependency that was deleted counts as completed,
+-- unless the task was skipped.
 local function can_requeue_task(run)
   if call('HGET', run.key, 'on_failed') == 'run' then return true end
   for id in string.gmatch(run.all_dependencies or '', '%S+') do
@@ -106,7 +107,7 @@ end
 local function requeue_task(id, number)
   local run = load(id)
   if not run or not is_ended(run) or run.state == 'completed' or not can_requeue_task(run) then return false end
-  -- One that was skipped meanwhile has not had its turn: what it waits for was not gone through yet.
+  -- A task skipped during the walk is requeued again: its dependencies come later in the walk.
   if run.retry_pass == number and run.state ~= 'skipped' then return false end
   local refused = refuse_requeue(id, run)
   if refused then return refused == 'notifying_dependents' end
@@ -115,8 +116,8 @@ local function requeue_task(id, number)
   return true
 end
 
--- Go on with a plan's walk, past up to `budget` tasks. It goes round again as long as it finds any, since what was skipped for
--- another may come before that. True when it is done.
+-- Continue a plan's walk, past up to `budget` tasks. It starts again as long as it finds any, since a task may come
+-- before the one that it was skipped for. True when it is done.
 local function continue_plan_retry(plan, budget)
   flush_indexes()
   local key = key_plan(plan)
@@ -150,7 +151,7 @@ local function continue_plan_retry(plan, budget)
   return true
 end
 
--- The timer of a plan has rung: something of it is under way in several calls, or nothing ever came of it.
+-- The timer of a plan is due: a stop or a retry continues, or the plan never got a task and is deleted.
 local function run_plan_timer(plan)
   timers[plan_timer(plan)] = false
   local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stop_state', 'end_state', 'retry_scope')

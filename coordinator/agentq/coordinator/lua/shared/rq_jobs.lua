@@ -9,7 +9,8 @@ local function job_spec(job, head, tail, timeout_parts)
   return pieces[1] .. json(job) .. pieces[2] .. string.format('%.0f', timeout * 1000 + RQ_KILL_MS) .. pieces[3]
 end
 
--- Let a job wait in a lane. A job that is pushed again while its run waits is the same one; while that runs, it follows it.
+-- Let a job wait in a lane. A job that is pushed again while its run waits is the same one; while that runs, it follows
+-- it.
 local function submit_job(id, lane, job, head, tail, timeout_parts)
   local word = create_run(id, lane, job_spec(job, head, tail, timeout_parts), { dedupe_key = 'rq:' .. job, if_live = 'follow' })
   if word == 'ok' then call('HSET', key_rq_jobs(queue_of(lane)), id, job) end

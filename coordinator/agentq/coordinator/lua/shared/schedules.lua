@@ -3,7 +3,7 @@
 local SCHEDULE_FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'options',
   'fault', 'made_by' }
 
--- Read what the scripts need of a schedule; nil when there is none.
+-- Read the fields of a schedule that scripts need; nil if it does not exist.
 local function load_schedule(name)
   local key = key_schedule(name)
   local values, schedule = call('HMGET', key, unpack(SCHEDULE_FIELDS)), { name = name, key = key }
@@ -12,19 +12,19 @@ local function load_schedule(name)
   return schedule
 end
 
--- Whether all is there that a tick takes.
+-- Whether a schedule has all the fields that a tick needs.
 local function is_complete(schedule)
   return schedule.next_at_ms and schedule.overlap and schedule.lane and schedule.spec and schedule.options
     and pcall(cjson.decode, schedule.options)
 end
 
--- Put a schedule where the scheduler looks next, and tell it if it is sooner than it knows.
+-- Set the next due time of a schedule, and wake the scheduler if it is earlier than expected.
 local function set_schedule_due(schedule, at)
   if at ~= '+inf' then notify_duty_owner(key_schedules(), tonumber(at)) end
   call('ZADD', key_schedules(), at, schedule.name)
 end
 
--- Where a schedule stands when its next tick is known, or when there is none any more.
+-- Update a schedule for its next tick, or end it if there is none.
 local function advance_schedule(schedule, next_ms, wake_ms)
   call('HSET', schedule.key, 'next_at_ms', next_ms)
   if next_ms ~= '' then return set_schedule_due(schedule, wake_ms) end
@@ -32,7 +32,7 @@ local function advance_schedule(schedule, next_ms, wake_ms)
   set_schedule_due(schedule, forget_at)
 end
 
--- Remove what there is of a schedule. The runs that it made go on, and leave the set of them as they end.
+-- Delete a schedule. Its runs continue, and leave the set of its runs as they end.
 local function delete_schedule(name)
   call('ZREM', key_schedules(), name)
   call('UNLINK', key_schedule(name), key_schedule_history(name))
@@ -44,7 +44,7 @@ local function append_history(schedule, what, facts)
   call('LTRIM', key_schedule_history(schedule.name), 0, HISTORY_KEPT - 1)
 end
 
--- The runs of a schedule that have not ended. What only damage can leave here, goes.
+-- The runs of a schedule that have not ended. Others, left only by damage, are removed.
 local function live_schedule_runs(schedule)
   local live = {}
   for _, id in ipairs(call('ZRANGE', key_schedule_runs(schedule.name), 0, OVERLAP_PER_CALL - 1)) do
@@ -72,7 +72,7 @@ local function cancel_earlier_runs(live, id)
   return stopping
 end
 
--- Which runs a new one has to wait for, under the schedule's policy; or the run and the reason for which it is not made.
+-- The runs that a new one must wait for under the overlap policy; or the run and the reason why none is created.
 local function apply_overlap(schedule, id)
   if schedule.overlap == 'allow' then return {} end
   local live = live_schedule_runs(schedule)
@@ -85,7 +85,7 @@ local function apply_overlap(schedule, id)
   return waited_for
 end
 
--- Make a run of a schedule; answers in the words of submit.
+-- Create a run of a schedule; returns a reply of submit.
 local function create_scheduled_run(schedule, id, waits_for)
   local options = cjson.decode(schedule.options)
   options.schedule = schedule.name

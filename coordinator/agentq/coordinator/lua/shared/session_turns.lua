@@ -1,8 +1,8 @@
---[[ Turns: the line of a session, of which one is let go at a time, and the host that its conversation is on.
+--[[ Turns: the queue of a session, of which one turn is unblocked at a time, and the host of its conversation.
 
-A run that is a turn joins the line of its session when it is born, or begins again, and leaves it when it ends, however.
-Only the first of the line may be anything but blocked: so two turns never run at once, whatever becomes of either, and
-one that sleeps, backs off or is lost keeps its place. When the first has left, the next is called. ]]
+A turn joins the queue of its session when it is created or requeued, and leaves it when it ends in any state. Only the
+first turn may be in another state than blocked: so two turns never run at once, and one that waits, backs off or is
+lost keeps its place. When the first has left, the next is unblocked. ]]
 
 -- Sessions of which a turn has ended.
 local sessions_to_advance = {}
@@ -22,7 +22,7 @@ local function touch_session(session)
   call('ZADD', key_sessions(), stamp, session)
 end
 
--- Stand at the end of the line.
+-- Append a turn to the queue.
 local function enqueue_turn(id, run)
   local place = call('HINCRBY', key_session(run.turn_of), 'turn_count', 1)
   call('ZADD', key_session_turns(run.turn_of), place, id)
@@ -37,12 +37,12 @@ local function remove_turn(id, run)
   sessions_to_advance[run.turn_of] = true
 end
 
--- A session that is closed, and whose turns have all ended, is kept for a while.
+-- A closed session without live turns is deleted after KEEP_MS.
 local function schedule_session_expiry(session)
   if call('HGET', key_session(session), 'state') == 'closed' then set_timer('session ' .. session, now + KEEP_MS) end
 end
 
--- Let the first of a line go, unless it waits for something else or has been let go before.
+-- Unblock the first turn, unless it waits for something else or is unblocked already.
 local function unblock_next_turn(session)
   while true do
     local id = first_turn(session)
@@ -53,7 +53,7 @@ local function unblock_next_turn(session)
       if run.state == 'blocked' and not waits then unblock_run(id, run) end
       return
     end
-    -- Only what was done to the run's key by hand leaves it here.
+    -- Only a change of the run's key by hand leaves it here.
     call('ZREM', key_session_turns(session), id)
   end
 end
@@ -63,7 +63,7 @@ local function unblock_next_turns()
   sessions_to_advance = {}
 end
 
--- The timer of a closed session has rung. One that still has turns gets another when the last of them ends.
+-- The timer of a closed session is due. A session that still has turns gets another timer when the last of them ends.
 local function run_session_timer(session)
   timers['session ' .. session] = false
   if call('HGET', key_session(session), 'state') ~= 'closed' or first_turn(session) then return end
@@ -71,8 +71,8 @@ local function run_session_timer(session)
   call('ZREM', key_sessions(), session)
 end
 
--- The lane that the next attempt is to wait in: while its conversation cannot travel, one of the host that has it. What
--- the run itself demands of its host is kept in `own_host_demand`, or `-` if that is nothing.
+-- The lane of the next attempt: while only one host can continue its conversation, with a demand for that host. The
+-- run's own demand for a host is kept in `own_host_demand`, or `-` if it has none.
 local function next_lane(run)
   local lane = normal_lane(run.lane)
   local host = run.pinned_host

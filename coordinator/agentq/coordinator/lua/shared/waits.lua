@@ -1,12 +1,12 @@
---[[ Waiting: what a parked run waits for, what has come for it, its children, and who wakes it.
+--[[ Waiting: what a parked run waits for, the signals and ended children it has received, and its wake-up.
 
-What comes is kept: a signal in the run's mail, a child that has ended among the returned, until an attempt that was
-handed it parks again or the run ends. Whether a run is to be woken is read from what is there, never from what has just
-happened; so it makes no difference whether that came before the run parked, or after. ]]
+A received signal or ended child is kept until an attempt that got it parks again, or the run ends. Whether a run is
+woken is decided by these stored facts, never by the latest event; so it makes no difference whether a signal came
+before the run parked, or after. ]]
 
 local function has_name(names, name) return string.find(names, ' ' .. name .. ' ', 1, true) ~= nil end
 
--- The messages in a run's mail that it waits for, as the server tells them.
+-- The received signals that a run waits for, as stream entries.
 local function awaited_signals(id, names, last)
   local found = {}
   if names == '' then return found end
@@ -16,19 +16,19 @@ local function awaited_signals(id, names, last)
   return found
 end
 
--- Whether a run that waits for all of its children, or for any of them, has what it waits for. It has if there are none.
+-- Whether the wait of a run for all or any of its children is over; true if it has no children.
 local function have_children_ended(id, mode)
   if mode == '' then return false end
   if mode == 'any' and call('EXISTS', key_ended_children(id)) == 1 then return true end
   return call('EXISTS', key_children(id)) == 0
 end
 
--- Let a waiting run go on.
+-- Wake a waiting run.
 local function wake_run(id, run, verb, why)
   transition(id, run, verb, 'pending', why, 'entry', enqueue(id, run), 'reason', '', 'due_at_ms', '')
 end
 
--- Forget what was handed to the attempt that now parks: it has taken it, and will not ask for it again.
+-- Delete the signals and children delivered to the attempt that now parks; it will not ask for them again.
 local function delete_received(id, run)
   local f = call('HMGET', run.key, 'delivered_to', 'awaited_signals')
   local fence, last, place = string.match(f[1] or '', '^(%S+) (%S+) (%S+)$')
@@ -39,7 +39,7 @@ local function delete_received(id, run)
   if place ~= '-' then call('ZREMRANGEBYSCORE', key_ended_children(id), '-inf', place) end
 end
 
--- A run that is about to be born, in place of others perhaps, is somebody's child; why it cannot be, or nil.
+-- Why a new run, which may replace others, cannot be a child of this parent; nil if it can.
 local function refuse_child(parent_id, replaced, most)
   local parent = load(parent_id)
   if not parent or is_ended(parent) then return 'parent_ended ' .. parent_id end
@@ -50,7 +50,7 @@ local function refuse_child(parent_id, replaced, most)
   if known >= math.min(most or CHILDREN_PER_RUN, CHILDREN_PER_RUN) then return 'too_many_children ' .. parent_id end
 end
 
--- It is live, and its parent, if that is, knows.
+-- Add a live run to the children of its parent, if that is live.
 local function add_child(id, run)
   local parent = load(run.parent)
   if not parent or is_ended(parent) then return end
@@ -58,13 +58,13 @@ local function add_child(id, run)
   if not parent.has_signals_or_children then call('HSET', parent.key, 'has_signals_or_children', 1, 'extended', 1) end
 end
 
--- An ended child begins again: its parent waits for it once more.
+-- An ended child is requeued: its parent waits for it again.
 local function readd_child(id, run)
   call('ZREM', key_ended_children(run.parent), id .. ' ' .. run.state)
   add_child(id, run)
 end
 
--- A child has ended; its parent is told, unless that has ended too.
+-- A child has ended: notify its parent, unless that has ended too.
 local function notify_parent(id, run)
   if call('ZREM', key_children(run.parent), id) == 0 then return end
   local parent = load(run.parent)
@@ -75,7 +75,7 @@ local function notify_parent(id, run)
   if have_children_ended(run.parent, mode) then wake_run(run.parent, parent, 'wake', 'child ' .. id .. ' is ' .. run.state) end
 end
 
--- A run has ended: nothing will be taken from its mail any more. True if it leaves children that are to be cancelled.
+-- A run has ended: delete its received signals. True if it leaves children that must be cancelled.
 local function clear_signals_and_children(id, run)
   call('UNLINK', key_pending_signals(id), key_ended_children(id))
   if run.state ~= 'completed' and call('HGET', run.key, 'children') ~= 'leave' then

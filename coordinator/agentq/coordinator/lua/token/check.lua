@@ -5,10 +5,10 @@ ROWS   token shown
 REPLY  [name, kind, digest, scopes, queues, expired or '', wait_ms, ...]
 VERBS
 FLAGS  allow-oom
-Seven values for each token, all empty for one that there is not. `units` in `per_ms`, `burst` at once, is the rate of
-those that have none of their own; empty for none at all. A token that has used up its rate is told how long to wait;
-the rest of a bucket is its `requests_left` at `counted_at_ms`. When it was last used is noted once a minute. `shown` is the digest of
-the secret that came with it: who knows a token's id alone uses nothing up. ]]
+Seven values for each token, all empty for an unknown token. `units` in `per_ms`, `burst` at once, is the rate of tokens
+without a rate of their own; empty for no limit. A token that has used up its rate gets the time to wait; the rest of
+its bucket is `requests_left` at `counted_at_ms`. The time of its last use is recorded once a minute. `shown` is the
+digest of the secret that came with it: a caller that knows only the id of a token cannot use up its rate. ]]
 
 -- How long a token has to wait; 0 if it may go on, and has one request less.
 local function consume_request(key, own, rate)
@@ -19,7 +19,7 @@ local function consume_request(key, own, rate)
   return 0
 end
 
--- Numbers that somebody else has written: such a token is not known, and keeps no other in its call from coming in.
+-- Whether its numbers are damaged: such a token is unknown, and does not affect the other tokens of the call.
 local function is_damaged(f)
   for at = 6, 12 do
     local is_unset = not f[at] or f[at] == '' and at ~= 7 and at < 11

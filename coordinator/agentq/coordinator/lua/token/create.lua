@@ -4,8 +4,8 @@ ARGV   now_ms token name kind digest scopes queues units per_ms burst expires_at
 REPLY  ok, name_taken WHAT
 VERBS
 FLAGS
-`digest` is the SHA-256 of the token's secret, which is nowhere kept. `queues`, `units` and what follows may be empty: all
-queues, the server's own rate, no end. What has expired is forgotten here. Sent again it is `ok`. ]]
+`digest` is the SHA-256 of the token's secret, which is nowhere kept. `queues`, `units` and what follows may be empty:
+all queues, the server's own rate, no end. What has expired is forgotten here. Sent again it is `ok`. ]]
 
 local key = key_token(token)
 local known = call('HGET', key, 'digest')

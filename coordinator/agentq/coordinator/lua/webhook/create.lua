@@ -4,7 +4,8 @@ ARGV   now_ms name url filter secret positions operation
 REPLY  ok, name_taken STATE, too_many_webhooks NUMBER
 VERBS
 FLAGS
-`filter` is JSON. `positions` has the place in the events of each partition. `operation` names the call: sent again it changes nothing. ]]
+`filter` is JSON. `positions` has the position in the events of each partition. `operation` names the call: a repeated
+call changes nothing. ]]
 
 local key = key_webhook(name)
 local f = call('HMGET', key, 'creation', 'state')

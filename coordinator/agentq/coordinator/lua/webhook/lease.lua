@@ -4,8 +4,8 @@ ARGV   now_ms name owner lease_ms positions
 REPLY  [taken, url, filter, secret, secret before or '', places, failures, ms to the next try, nonce, message or ''], or [busy, ms], or [idle, state or '']
 VERBS
 FLAGS  allow-oom
-`positions`, where it is not empty, is the place up to which nothing is to be delivered; only who has them in hand may say so.
-Without `lease_ms` they are laid down. ]]
+`positions`, if not empty, is the position up to which nothing is to be delivered; only the holder of the lease may set
+it. Without `lease_ms` the lease is released. ]]
 
 local key = key_webhook(name)
 local f = call('HMGET', key, 'state', 'holder', 'lease_until_ms', 'url', 'filter', 'secret', 'previous_secret',

@@ -4,9 +4,10 @@ ARGV   now_ms name owner lease_ms operation message type body positions ok statu
 REPLY  ok, fenced, not_found
 VERBS
 FLAGS  allow-oom
-`positions` is the place after the message in the events, or empty for one that somebody asked for, which is tried once. A
-failure keeps the place and sets the time of the next try, which is later if the receiver asked to be left alone for
-`wait_ms`; after too many for too long, or when the receiver is `gone`, the webhook is disabled. It stays in its owner's hands for `lease_ms` more. `operation` names the call: sent again it changes nothing. ]]
+`positions` is the position after the message in the events, or empty for a message that a client requested, which is
+tried once. A failure keeps the position and sets the time of the next attempt, which is later if the receiver asked to
+wait for `wait_ms`; after too many failures for too long, or if the receiver is `gone`, the webhook is disabled. The
+lease of its owner is renewed for `lease_ms`. `operation` names the call: a repeated call changes nothing. ]]
 
 local key = key_webhook(name)
 local f = call('HMGET', key, 'state', 'holder', 'last_delivery', 'failures', 'failing_since_ms')

@@ -4,8 +4,8 @@ ARGV   now_ms name state why secret overlap_ms operation
 REPLY  ok, not_found
 VERBS
 FLAGS  allow-oom
-What is empty stays as it is. The secret before signs, too, for `overlap_ms`. `operation` names the call: sent again it changes
-nothing. ]]
+Empty arguments change nothing. The secret before also signs, for `overlap_ms`. `operation` names the call: a repeated
+call changes nothing. ]]
 
 local key = key_webhook(name)
 local f = call('HMGET', key, 'state', 'operation', 'secret')

@@ -6,10 +6,10 @@ REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, leas
 VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue claim_runs
-The lanes come most urgent first, as the worker may serve them. `count` is of runs that take a slot, `calls` of function
-runs, which wait in lanes of their own. `with_read` is not empty for a call that was sent along with a blocking read: what
-that delivered, if nobody has read more since, is taken first. The nonce names this call: sent again after a lost reply, it gets the same runs
-again. `revision` tells when the set of lanes has changed. ]]
+The lanes are those that the worker may serve, the most urgent first. `count` is the number of runs that take a slot,
+`calls` that of function runs, which wait in lanes of their own. `with_read` is not empty for a call sent along with a
+blocking read: the entry that the read delivered, if no worker has read more since, is claimed first. The nonce names
+this call: a repeated call after a lost reply gets the same runs. `revision` tells when the set of lanes has changed. ]]
 
 local word = refuse_claim(worker, epoch)
 if word then return word end

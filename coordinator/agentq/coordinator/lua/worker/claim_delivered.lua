@@ -6,12 +6,11 @@ REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, leas
 VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue claim_runs remove_worker
-An entry that is not in this worker's pending list is left alone; one that stands for nothing is dropped; one of a run
-that the worker holds already is passed over. A worker that may not claim gets nothing: its entries go to others, at
-once if it is draining, and else when it is retired. A blocking read over several lanes can deliver an entry of each:
-what exceeds `count`, or `calls` of function runs, or is from a queue that is paused, goes to others. After a call whose reply was lost, a claim or an
-adopt, the reply has what that one
-took, too. ]]
+An entry that is not in this worker's pending list is ignored; an entry without a waiting run is dropped; an entry of a
+run that the worker holds already is skipped. A worker that may not claim gets nothing: its entries go to others, at
+once if it is draining, else when it is retired. A blocking read over several lanes can deliver an entry of each:
+entries beyond `count`, or `calls` of function runs, or of a paused queue, go to others. After a call whose reply was
+lost, a claim or an adopt, the reply has the runs of that call too. ]]
 
 -- Whether an entry is in this worker's pending list and its run not yet in the worker's hands; and the run's id.
 local function is_unclaimed_entry(lane, entry)

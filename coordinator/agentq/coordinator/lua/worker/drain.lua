@@ -4,15 +4,15 @@ ARGV   now_ms worker epoch detail order
 REPLY  ok, not_found, evicted
 VERBS
 FLAGS  allow-oom
-Its claims are refused from now on. `order` is `claim_from_lane`, or `hurry`: hand back at once what is held, also where a drain
-lets it go on. A second one is `ok` and orders nothing twice. `epoch` is the worker's own, so that it cannot mean a
-successor of the same name; anyone else leaves it empty. ]]
+Its claims are refused from now on. `order` is `drain`, or `hurry`: hand back the held runs at once, also where a drain
+would let them finish. A second call is `ok` and orders nothing twice. `epoch` is the worker's own, so that the order
+cannot reach a successor of the same name; other callers leave it empty. ]]
 
 local record = call('HMGET', key_worker(worker), 'state', 'epoch', 'hurried_epoch')
 local state, current_epoch = record[1], record[2]
 if epoch ~= '' and current_epoch ~= epoch then return 'evicted' end
 if state ~= 'ready' and state ~= 'draining' then return 'not_found' end
--- Who was told to hurry was so in this life: a worker that was lost and came back has another epoch.
+-- An order to hurry holds for one epoch: a worker that was lost and came back has another one.
 local already_ordered = record[3] == current_epoch or (order == 'drain' and state == 'draining')
 if already_ordered then return 'ok' end
 call('HSET', key_worker(worker), 'state', 'draining')

@@ -5,9 +5,9 @@ REPLY  ok, releasing_runs, evicted
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue remove_worker
-What it held is lost: that is paid from the crash budget, so that a run that kills its workers again and again has an end.
-`releasing_runs` means that there is more to requeue than one call may do: call again. `evicted` means that the worker has
-another epoch by now, and lives. ]]
+Its runs are lost and spend the crash budget, so that a run that kills its workers again and again ends.
+`releasing_runs` means that there is more to requeue than one call may do: call again. `evicted` means that the worker
+has another epoch by now, and lives. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state')
 if record[1] ~= epoch then return 'evicted' end

@@ -6,8 +6,8 @@ REPLY  [ok or evicted or draining or lease_expired, revision, answers, place, an
 VERBS  finish fail claim block cancel expire unblock skip wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue claim_runs
-What finish, fail and claim do, in one call for a whole batch. An attempt of class `ok` is finished, any other fails. Only
-answers other than `ok` are told, each after the place of its row: `ok STATE` of what failed, or not_found, fenced,
+What finish, fail and claim do, in one call for a whole batch. An attempt of class `ok` is finished, any other fails.
+Only answers other than `ok` are told, each after the place of its row: `ok STATE` of what failed, or not_found, fenced,
 wrong_state STATE. The first word says why nothing was claimed. `lanes` are names, one on a line. A worker can have one
 call in flight for each `caller`. Sent again after a lost reply it changes nothing and gives the same runs again. ]]
 

@@ -9,9 +9,10 @@ USES   plans limits waits session_turns end_run merge_queue
 `applied` lists the orders carried out, with commas; they are deleted, all others come again. What an entry of the inbox
 does not say is empty in the reply, so that one that is no order reaches the worker as such. Fenced runs are those named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
-`grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_DEADLINE_MS
-ago and has not started is lost, at the cost of a crash, so that what cannot begin anywhere has an end. Its time begins
-anew where the clock may have been set meanwhile: if the last heartbeat is more than a lease ago, or in the future. ]]
+`grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed
+START_DEADLINE_MS ago and has not started is lost, at the cost of a crash, so that what cannot begin anywhere has an
+end. Its time begins anew where the clock may have been set meanwhile: if the last heartbeat is more than a lease ago,
+or in the future. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'missing_at_ms', 'seen_at_ms')
 if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end

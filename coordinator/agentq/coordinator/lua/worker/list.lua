@@ -4,8 +4,9 @@ ARGV   now_ms set cursor count
 REPLY  [cursor, worker, lease_until_ms, fields as JSON, runs with blanks between, ...]
 VERBS
 FLAGS  no-writes
-`set` is `here` or `departed`. From the cursor `0` until it is `0` again; who is there all the while is told, perhaps
-twice. A worker that left is told when it left in place of its lease, and only while its record is kept. ]]
+`set` is `here` or `departed`. From the cursor `0` until it is `0` again; a worker that is registered all the while is
+listed, perhaps twice. A worker that left has the time of that in place of its lease, and is listed only while its
+record is kept. ]]
 
 local step = call('ZSCAN', set == 'here' and key_workers() or key_departed_workers(), cursor, 'COUNT', count)
 local reply = { step[1] }

@@ -5,10 +5,10 @@ REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, releasin
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
 USES   plans limits waits session_turns end_run merge_queue remove_worker
-`epoch` is the one the worker has, or 0. Within its lease, or later if nobody declared it lost, a worker that comes
-back keeps its epoch and its runs, which the reply lists. Otherwise it gets a new epoch, and what an earlier life
-still held is lost first; `releasing_runs` means that there is more of that than one call may do: call again. `duplicate`
-means that another process with this id is alive. `operation` makes a call sent again harmless. ]]
+`epoch` is the one the worker has, or 0. Within its lease, or later if it was not declared lost, a worker that comes
+back keeps its epoch and its runs, which the reply lists. Otherwise it gets a new epoch, and the runs held in the old
+epoch are lost first; `releasing_runs` means that there are more of them than one call may release: call again.
+`duplicate` means that another process with this id is alive. `operation` names the call, so that it can be repeated. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'operation')
 local lease = call('GET', key_worker_lease(worker))
