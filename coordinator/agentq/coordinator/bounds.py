@@ -29,7 +29,7 @@ PROGRESS_BYTES = 1 << 10
 IDENTITY_BYTES = 16 << 10
 
 REFERENCE_CHARACTERS = 1024
-"""Of a repository's address, a branch, or whatever else names a commit."""
+"""Of a repository's address, a branch, or another name of a commit."""
 WORKSPACE_PATHS = 1000
 WORKSPACE_PORTS = 32
 REPAIR_ROUNDS_MAX = 20
@@ -174,7 +174,7 @@ CHILD_DEPTH_MAX = 5
 CHILDREN_PER_AGENT = 200
 """How many children an agent may have that are live, or have ended without its having heard of that."""
 CHILDREN_PER_RUN = 10_000
-"""Children that are live, or have ended and not been heard of by their parent."""
+"""Children that are live, or have ended and are not yet reported to their parent."""
 CHILDREN_PER_CALL = 500
 ENDED_CHILDREN_BYTES = 256 << 10
 """Of children's outcomes in one call; at least one is told."""
@@ -223,7 +223,7 @@ FILTER_VALUES = 100
 DELIVERIES_KEPT = 200
 """Attempts in the log of a webhook."""
 REDELIVERIES = 100
-"""Messages that wait to be delivered to a webhook because somebody asked for it."""
+"""Messages that clients requested and that wait for delivery to a webhook."""
 WEBHOOK_DELAY_MS = 5_000
 WEBHOOK_DELAY_FACTOR = 3
 WEBHOOK_DELAY_MS_MAX = 3_600_000

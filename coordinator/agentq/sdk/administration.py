@@ -1,6 +1,6 @@
-"""Schedules, limits, queues and dead letters: what is set and looked up beside runs.
+"""Schedules, limits, queues and dead letters.
 
-Records are dicts as the HTTP API has them, and as `agentq … --json` prints them, whichever backend a client has.
+Records are dicts as in the HTTP API and as `agentq … --json` prints them, with every backend.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DURATION_OPTIONS, _TIME_OPTIONS = ("every", "jitter", "catch_up"), ("at", "unti
 
 
 def build_schedule_rule(timing: ScheduleTiming) -> tuple[ScheduleRule, OverlapPolicy]:
-    """The rule of a schedule, and what becomes of a tick whose last run has not ended."""
+    """The rule of a schedule, and its overlap policy."""
     given: dict[str, Any] = dict(timing)
     unknown = given.keys() - ScheduleTiming.__annotations__.keys()
     if unknown:
@@ -102,7 +102,7 @@ class ClientSchedules:
         return schedule_json(self._schedules.resume(name))
 
     def run(self, name: str) -> str:
-        """Make a run of it now, whatever its rule says; returns its id."""
+        """Submit a run of it now, regardless of its rule; returns the run's id."""
         return self._schedules.run(name).id
 
     def remove(self, name: str) -> None:

@@ -22,7 +22,7 @@ class AgentOptions(Options, total=False):
     env: Mapping[str, str]
     model: str
     permissions: Literal["read", "edit", "full"]
-    """What it may do without asking; there is nobody to ask."""
+    """What the agent may do without asking; a run has no one to ask."""
     trust: Literal["none", "repo"]
     """Whether the hooks, plugins and servers of the repository that it works on may run."""
     account: str

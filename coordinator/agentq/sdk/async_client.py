@@ -92,7 +92,7 @@ class AsyncClient:
         return stream_async(lambda: Stream(AsyncRun(self, run) for run in self.sync.dead(queue)))
 
     def run(self, run_id: str) -> AsyncRun[Any]:
-        """A handle of any run, whoever submitted it."""
+        """A handle of any run, by its id."""
         return AsyncRun(self, self.sync.run(run_id))
 
     def events(self, *, after: str | None = None, follow: bool = True) -> AsyncGenerator[PositionedEvent]:

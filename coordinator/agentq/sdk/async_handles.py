@@ -90,7 +90,7 @@ class AsyncRun(Generic[R_co]):
                 future.set_result(answer)
 
         def told(answer: run_record.RunRecord | AgentqError) -> None:
-            # A loop that is closed has nobody in it who waits.
+            # A closed loop has no waiting task.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, answer)
 
@@ -142,7 +142,7 @@ class AsyncRun(Generic[R_co]):
         return await self._client.call(self.sync.deny, comment)
 
     async def wake(self) -> State:
-        """Have it go on, whatever it waits for."""
+        """Wake the run, regardless of its wait."""
         return await self._client.call(self.sync.wake)
 
     async def requeue(self) -> State:

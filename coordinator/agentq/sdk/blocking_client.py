@@ -134,7 +134,7 @@ class BlockingClient:
 
         return open_session(self, name, options)
 
-    # ---- what is set beside runs
+    # ---- schedules, limits and queues
 
     def schedule(
         self,
@@ -170,7 +170,7 @@ class BlockingClient:
 
     @property
     def queues(self) -> ClientQueues:
-        """The queues of the namespace: what is in them, and whether they are paused."""
+        """The queues of the namespace: their counts, and whether they are paused."""
         from agentq.sdk.administration import ClientQueues
 
         return ClientQueues(self.backend.queues)
@@ -184,7 +184,7 @@ class BlockingClient:
     # ---- finding
 
     def run(self, run_id: str) -> Run[Any]:
-        """A handle of any run, whoever submitted it."""
+        """A handle of any run, by its id."""
         check_run_id(run_id)
         return Run(self, run_id, None)
 
@@ -228,7 +228,7 @@ class BlockingClient:
 
     @property
     def endings(self) -> RunWaiters:
-        """Who waits for which run."""
+        """The waits for runs of this client."""
         return self.backend.endings
 
     def connect_endings(self) -> RunWaiters:

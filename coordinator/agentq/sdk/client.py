@@ -72,7 +72,7 @@ def _open_backend(flags: Mapping[str, str | None], token: str | Path | None) -> 
             warnings.warn(f"{each.name or 'All'} in {each.source} does not count: {each.why}.", stacklevel=2)
     if not is_coordinator_url(settings.url):
         if token is not None:
-            raise Invalid("A token is for a coordinator, whose address begins with https://.")
+            raise Invalid("A token works only with a coordinator; give its address, which begins with https://.")
         settings = _with_url(settings)
         return RedisBackend(RunVerbs.open(settings, client_name="agentq-sdk"), settings)
     if flags["namespace"] is not None or flags["partitions"] is not None:

@@ -6,11 +6,11 @@ AgentqError
 ├── WaitTimedOut
 │   └── StillGoing               the wait is over and the run goes on; also a TimeoutError
 ├── RunFailed                  the run ended without completing
-│   ├── RunCancelled             somebody cancelled it
+│   ├── RunCancelled             the run was cancelled
 │   └── RunSkipped               a run that it waited for did not complete
 └── NotInARun                  there is no current run here
 
-raised in a function, and obeyed by whoever executes it
+raised in a function, and handled by the worker that executes it
 ├── Fail, Retry                its own decision
 ├── SoftTimeout                raised in it when its time is over
 ├── Cancelled                  raised in it when it is to stop

@@ -66,7 +66,7 @@ class RunHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What somebody said of it."""
+    """The comment of the person who answered."""
 
     approved: bool
     comment: str
@@ -117,7 +117,7 @@ class RunContext:
     # ---- what it says
 
     def progress(self, done: float | None = None, total: float | None = None, **more: JsonValue) -> None:
-        """Say how far it is: `progress(3, 10)`, or whatever else a person wants to see."""
+        """Report progress: `progress(3, 10)`, or any other fields for people to see."""
         parts = {"done": done, "total": total, **more}
         record = {name: value for name, value in parts.items() if value is not None}
         try:
@@ -136,11 +136,11 @@ class RunContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants it to stop."""
+        """Whether a stop was ordered."""
         return self._host.is_cancelled(self.id)
 
     def stop_if_cancelled(self) -> None:
-        """End here, if somebody wants it to."""
+        """Raise `Cancelled` if a stop was ordered."""
         if self.cancelled:
             raise Cancelled(f"the run {self.id} is to stop")
 
@@ -172,7 +172,7 @@ class RunContext:
         state: JsonValue = None,
         reason: str = "",
     ) -> None:
-        """Leave, and be called again when the first of these has come; with none of them, when somebody wakes it."""
+        """Leave, and be called again when the first of these has come; with none of them, when a client wakes it."""
         memory = self._memory
         memory.state = state
         times = {} if wait is None else {"for_ms": to_duration_ms(wait)}
@@ -191,7 +191,7 @@ class RunContext:
         return default if record is None else record["data"]
 
     def wait_for_approval(self, reason: str = "") -> Approval:
-        """What somebody says to it with `agentq approve` or `agentq deny`."""
+        """Wait for the answer of `agentq approve` or `agentq deny`."""
         record = self._hear(APPROVAL_SIGNAL, None, reason)
         assert record is not None
         told = record["data"]
@@ -263,7 +263,7 @@ class RunContext:
 
     @property
     def client(self) -> Client:
-        """The client of whoever executes it, or else the default one."""
+        """The client of the worker that executes the run, else the default client."""
         from agentq.sdk.client import default_client
 
         return self._client or default_client()
@@ -289,7 +289,7 @@ def look_up_result(run_id: str, given_to: str | None) -> Any:
 _NO_DEFAULT: Any = object()
 _current: ContextVar[RunContext] = ContextVar("agentq_run")
 set_current_run = _current.set
-"""For whoever executes one function after another, and has no time to go back in between."""
+"""For a worker that executes one function after another without returning in between."""
 
 
 @overload
@@ -308,7 +308,7 @@ def current_run(default: Any = _NO_DEFAULT) -> Any:
 
 @contextmanager
 def use_run_context(context: RunContext) -> Iterator[RunContext]:
-    """Make a run the current one, for whoever executes functions."""
+    """Make a run the current one; called by workers that execute functions."""
     token = _current.set(context)
     try:
         yield context

@@ -100,7 +100,7 @@ class Run(Generic[R_co]):
         """What has happened to it, and with `follow` what does until it has ended. `after` is the id of an event."""
         return self._client.backend.events_of(self.id, after, follow=follow)
 
-    # ---- what is said to it
+    # ---- changing the run
 
     def cancel(self, reason: str = "cancelled on request") -> State:
         """End it. One that is executed stays as it is until its worker has stopped it."""
@@ -119,7 +119,7 @@ class Run(Generic[R_co]):
         return self._client.backend.deny(self.id, comment, by=_user_name())
 
     def wake(self) -> State:
-        """Have it go on, whatever it waits for."""
+        """Wake the run, regardless of its wait."""
         return self._client.backend.wake(self.id)
 
     def requeue(self) -> State:
@@ -166,7 +166,7 @@ def parse_result(ended: run_record.RunRecord) -> Any:
 
 
 def wait_timeout_error(run_id: str) -> StillGoing:
-    """What is raised when the time of a wait is over."""
+    """The error for a wait that timed out."""
     return StillGoing(f"The run {run_id} has not ended in time. It goes on; `agentq why {run_id}` says where it is.")
 
 

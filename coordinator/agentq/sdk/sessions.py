@@ -1,6 +1,6 @@
-"""Conversations with agents: a session by its name, what is said in it, and its turns, which are runs.
+"""Conversations with agents: a session by its name, and its turns, which are runs.
 
-Turns go one after the other. What is sent while one goes on waits for its turn, and nobody has to wait for that.
+Turns run one after the other. A turn sent while another runs waits in the session's queue; `send` does not block.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Session:
         return Session(self._client, made.name, made.agent)
 
     def close(self, *, cancel: bool = False) -> None:
-        """Let it take no more turns. What is in its line goes on, unless it is to be cancelled."""
+        """Refuse further turns. Those submitted already continue, or are cancelled with `cancel`."""
         self._sessions.close(self.name, cancel=cancel)
 
     @property

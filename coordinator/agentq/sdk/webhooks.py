@@ -1,13 +1,13 @@
-"""For whoever receives webhooks: is this message from agentq, as it was sent, and new enough?
+"""Verifies received webhooks: the message is from agentq, unchanged and recent.
 
     from agentq.sdk.webhooks import verify
 
-    message = verify(body, headers, "whsec_…")     # the bytes as they came, before anybody parsed them
+    message = verify(body, headers, "whsec_…")     # the bytes as received, before parsing
     if message.id not in seen:
         ...
 
-A message may come twice, with the same id. What is older, or further in the future, than five minutes is refused, so
-that nobody can send it again later; keep the ids of that long, and each message is worked on once.
+A message may come twice, with the same id. A message older, or further in the future, than five minutes is refused, so
+that it cannot be replayed later; keep the ids of five minutes to handle each message once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOLERANCE_S = 300
 
 
 class BadSignature(AgentqError):
-    """The message is not from whom it seems to be, or too old."""
+    """The message has a wrong signature, or is too old."""
 
 
 @dataclass(frozen=True, slots=True)

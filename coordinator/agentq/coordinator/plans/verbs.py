@@ -59,11 +59,11 @@ class Plans(PlanQueries):
         given: Mapping[str, str] | None = None,
         durable: bool = False,
     ) -> str:
-        """Put a plan into the world; with the same id and words again, whatever is missing of it. Returns its id.
+        """Submit a plan; a repeated call with the same id and tasks submits the missing ones. Returns its id.
 
         Once its tasks have cost `budget_usd`, what waits is cancelled, and what runs then is finished. `given` are runs
         that have ended, by the names by which `inputs` of the tasks take from them.
-        `source` is kept with it, for whoever is to complete it or wants to know what it was made from.
+        `source` is kept with it, to complete the plan later and to show what it was made from.
         """
         if not tasks:
             raise Invalid("A plan has at least one task.")
@@ -93,7 +93,7 @@ class Plans(PlanQueries):
         return self.get(plan)
 
     def complete(self, plan: str) -> PlanRecord:
-        """Submit what is missing of a plan whose submit was cut."""
+        """Submit the missing tasks of a plan whose submit was cut."""
         source = self.source(plan)
         header, tasks = parse_source(source)
         self._limit_parallel(plan, header)

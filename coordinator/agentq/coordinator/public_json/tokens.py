@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def token_json(token: TokenRecord) -> dict[str, Any]:
-    """A token of the server, which nobody can be told again."""
+    """A token of the server, without its secret."""
     return {
         "id": token.id,
         "name": token.name,

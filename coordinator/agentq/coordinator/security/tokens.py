@@ -3,7 +3,7 @@
     aq_client_3f09c2ab41d7_9c…64 digits…e0 51f0ab77
        kind   id           secret, 256 bits   checksum
 
-Only the SHA-256 of the secret is kept, so that whoever reads the store can pretend to nothing. The id is no secret:
+Only the SHA-256 of the secret is kept, so that a reader of the store cannot use the token. The id is no secret:
 logs and lists name a token by it. The checksum lets scanners of repositories tell a token from what only looks like
 one.
 """
@@ -83,7 +83,7 @@ class TokenRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PresentedToken:
-    """A token that somebody shows, taken apart."""
+    """A presented token, split into its parts."""
 
     kind: str
     id: str
@@ -122,7 +122,7 @@ class Tokens:
         expires_ms: int | None = None,
         rate: str | None = None,
     ) -> tuple[TokenRecord, str]:
-        """Make a token; returns it, and the text to be shown, which nobody can be told again."""
+        """Make a token; returns it, and its text, which cannot be shown again."""
         wanted = check_token(name, scopes, kind=kind, queues=queues, expires_ms=expires_ms, rate=rate)
         bucket = () if wanted.rate is None else parse_rate(wanted.rate)
         token, shown = make_token(wanted.kind)
@@ -177,7 +177,7 @@ def check_token(
     expires_ms: int | None = None,
     rate: str | None = None,
 ) -> TokenSpec:
-    """What a new token is to be, or what is wrong with it in one sentence."""
+    """Validate the fields of a new token; raises `Invalid` with one sentence."""
     fields = {"name": name, "scopes": scopes, "kind": kind, "queues": queues, "expires_ms": expires_ms, "rate": rate}
     try:
         wanted = _spec_adapter.validate_python(fields)

@@ -3,12 +3,12 @@
 Its tasks:
 
 1. Wait for the reply as long as the command blocks, and a margin more, never the shorter time of other commands.
-2. Never send the same words twice. A reply that was lost on the way may have carried an entry, which the server has
+2. Never send the same command twice. A lost reply may have carried an entry, which the server has
    already booked on this consumer: only its pending list knows. So every fault is raised as `Unreachable`, and the
    caller reads its pending list before it blocks again.
-3. Send a script right behind the words, so that the server runs it the moment the block ends, without a round trip.
-4. Be woken: `wake` ends the block that goes on, or else the next one. The server is told to end the block
-   (CLIENT UNBLOCK), so that nothing is lost; only when it cannot be told is the link cut.
+3. Send a script right behind the command, so that the server runs it the moment the block ends, without a round trip.
+4. Be woken: `wake` ends the current block, or else the next one. The server is asked to end the block
+   (CLIENT UNBLOCK), so that nothing is lost; only if that is impossible, the link is cut.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNBLOCK_PAUSE_MS = 10
 
 
 class BlockingLink:
-    """A link for blocking reads, and the means to wake whoever waits on it."""
+    """A link for blocking reads, whose block another thread can end."""
 
     def __init__(self, link: Callable[[Endpoint, int], SocketLink], margin_ms: int) -> None:
         self._new_link = link
@@ -69,7 +69,7 @@ class BlockingLink:
                 self._hang_up()
             raise
         except BaseException:
-            # Whatever happened, a reply may still be on its way, and must not become the answer to something else.
+            # After any fault a reply may still be on its way, and must not become the answer to another command.
             self._hang_up()
             raise
         finally:
@@ -134,7 +134,7 @@ class BlockingLink:
         poll = select.poll()
         poll.register(link._sock, select.POLLIN)
         try:
-            # The first word may overtake the blocking command itself, and then finds nobody to unblock.
+            # The first request may overtake the blocking command itself, and then finds no client to unblock.
             for _ in range(UNBLOCK_TRIES if self._client_id else 0):
                 send_and_read(messenger, ("CLIENT", "UNBLOCK", self._client_id or 0))
                 if poll.poll(UNBLOCK_PAUSE_MS):

@@ -6,7 +6,7 @@ Its tasks:
 2. Send it again, a bounded number of times, when the link failed or the server asks for a moment. Words may so arrive
    twice, because a lost reply looks like a lost request. That is harmless: whatever changes state is a script, and
    every call of a script carries its own operation id. Nothing else may change state through here.
-3. Find the primary, or the node, anew when what was known of it has become wrong.
+3. Find the primary, or the node, again when the known address has become wrong.
 4. Overlap many scripts: the next call is written while the server works on the one before.
 5. Turn every failure into an error of ours. One in which the server answered is never `Unreachable`.
 
@@ -202,7 +202,7 @@ class Connection:
         return self._topology.place(find_routing_key(words))
 
     def misled(self, fault: RedisError) -> AgentqError:
-        """The error that a fault becomes, for one who has a link of its own; what was wrong is found out anew."""
+        """Map a fault to an error, for a caller with a link of its own; refreshes the topology if that was wrong."""
         if server_errors.needs_rediscovery(fault):
             self._topology.forget()
         return server_errors.translate_error(fault, str(self._address))

@@ -34,7 +34,7 @@ FsyncPolicy = Literal["always", "everysec"]
 START_TIMEOUT_MS = 30_000  # with a server that says nothing
 LOADING_TIMEOUT_MS = 600_000  # with a server that says that it is loading its data
 STOP_TIMEOUT_MS = 10_000  # for a server to go when asked, and again after SIGKILL
-LAUNCHES_MAX = 3  # in one start: somebody may stop or kill a server while we wait for it
+LAUNCHES_MAX = 3  # in one start: a server may be stopped or killed while we wait for it
 REPLY_TIMEOUT_MS = 1_000  # for one connect, one send, one reply
 POLL_INTERVAL_S = 0.005  # between two looks
 DISK_FULL_BYTES = 64 << 10  # with less space than this, a disk is full
@@ -106,17 +106,17 @@ class EmbeddedServer:
     def stop(self, *, patience_ms: int = STOP_TIMEOUT_MS) -> bool:
         """End the server and wait until it is gone; False if none ran."""
         if not _wait_until(lambda: self.pid() is not None or not self._locked(), patience_ms):
-            raise self._silent()  # somebody began to start it, and got no further
+            raise self._silent()  # another process began to start it, and got no further
         if (pid := self.pid()) is None:
             return False
         # NOSAVE, because a script that hangs blocks a plain SHUTDOWN; the append-only file is synced all the same.
         if _call_server(self._address(), b"SHUTDOWN NOSAVE")[1] is None:
-            self._signal(pid, signal.SIGTERM)  # somebody deleted its socket
+            self._signal(pid, signal.SIGTERM)  # its socket was deleted
         if not self._wait_until_exited(pid, patience_ms):
             self._signal(pid, signal.SIGKILL)
             if not self._wait_until_exited(pid, patience_ms):
                 raise self._silent()
-            (self.folder / "pid").unlink(missing_ok=True)  # it was to end, so nobody shall start it again
+            (self.folder / "pid").unlink(missing_ok=True)  # it was stopped on purpose and must not be started again
         return True
 
     def wait_until_gone(self) -> None:
@@ -172,7 +172,7 @@ class EmbeddedServer:
             self.folder.chmod(0o700)
 
     def _await(self, patience_ms: int) -> str:
-        """Look until a server is ready, and launch one whenever nobody has the lock."""
+        """Poll until a server is ready, and launch one whenever the lock is free."""
         began_ms = monotonic_ms()
         marks: list[int] = []
         while True:
@@ -189,8 +189,8 @@ class EmbeddedServer:
             time.sleep(POLL_INTERVAL_S)
 
     def _launch(self, marks: list[int]) -> None:
-        """Spawn the server, unless somebody else has the lock; `marks` gets where in the log its words begin."""
-        import subprocess  # takes 7 ms, which only the one who starts a server has to pay
+        """Spawn the server, unless another process has the lock; `marks` gets the start of its lines in the log."""
+        import subprocess  # takes 7 ms, needed only to start a server
 
         with open(self.folder / "lock", "ab") as lock:
             try:
@@ -260,7 +260,7 @@ class EmbeddedServer:
         raise errors.Invalid(f"{self.folder} is too long a path, and /tmp has no place for us; set AGENTQ_HOME.")
 
     def _wait_until_exited(self, pid: int, patience_ms: int) -> bool:
-        """Wait until nobody, or a successor, serves the folder. Only a free lock says that no child writes there."""
+        """Wait until no server, or a successor, serves the folder. Only a free lock proves that none writes there."""
         return _wait_until(lambda: (now := self.pid()) != pid and not (now is None and self._locked()), patience_ms)
 
     def _signal(self, pid: int, number: signal.Signals) -> None:
@@ -284,8 +284,8 @@ class EmbeddedServer:
     def _silent(self, *, loading: bool = False) -> errors.AgentqError:
         if loading:
             return errors.TryLater(f"The server in {self.folder} is still loading its data; try again in a minute.")
-        who = f"process {pid}" if (pid := self.pid()) else "a process that cannot be seen from here"
-        return errors.Unreachable(f"The server in {self.folder} ({who}) does not answer; end it with `agentq down`.")
+        server = f"process {pid}" if (pid := self.pid()) else "a process that cannot be seen from here"
+        return errors.Unreachable(f"The server in {self.folder} ({server}) does not answer; end it with `agentq down`.")
 
 
 def _wait_until(done: Callable[[], bool], patience_ms: int) -> bool:
@@ -298,7 +298,7 @@ def _wait_until(done: Callable[[], bool], patience_ms: int) -> bool:
 
 
 def _is_private(folder: Path | str) -> bool:
-    """Whether this is a folder of ours that nobody else can write to or look into."""
+    """Whether a folder is the user's own and closed to other users."""
     with suppress(OSError):
         found = os.lstat(folder)
         return found.st_uid == os.geteuid() and not found.st_mode & 0o077
@@ -311,7 +311,7 @@ def _is_ready(reply: bytes | None) -> bool:
 
 
 def _call_server(address: str | None, command: bytes = b"") -> tuple[int | None, bytes | None]:
-    """Who listens there, and the reply to a command: None if nobody listens, empty if whoever listens says nothing."""
+    """The pid that listens on a socket, and its reply to a command: None if none listens, empty without a reply."""
     if address is None:
         return None, None
     pid, reply = 0, None

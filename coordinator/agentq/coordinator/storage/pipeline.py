@@ -21,7 +21,7 @@ RETRY_CALL: Final = object()
 
 
 class CallPipeline:
-    """Calls that were sent and whose replies nobody has taken yet, on a link that nobody else uses."""
+    """Calls that were sent and whose replies are still to be read, on a link of their own."""
 
     def __init__(self, take: Callable[[], SocketLink], again: Callable[[ScriptCall], Any], window: int) -> None:
         assert window > 0

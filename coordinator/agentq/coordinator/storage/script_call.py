@@ -1,4 +1,4 @@
-"""One call of a script: what is sent, and how a server gets a script that it does not know."""
+"""One call of a script: its command, and how a server gets a script that it does not know."""
 
 from __future__ import annotations
 

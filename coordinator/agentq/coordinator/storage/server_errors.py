@@ -34,7 +34,7 @@ FULL_ERRORS = {
     "MISCONF": "cannot write its data to disk and refuses changes; see its log",
 }
 
-# After these, what is known of who serves what may be wrong, and every open link may lead to the wrong server.
+# After these, the known topology may be wrong, and every open link may lead to the wrong server.
 REROUTE_ERRORS = {"READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "UNBLOCKED"}
 
 # redis-py takes the code off the errors that it has a class for. Subclasses stand before their bases.
@@ -72,13 +72,13 @@ def is_transient(fault: Exception) -> bool:
 
 
 def is_link_failure(fault: Exception) -> bool:
-    """Whether the link itself failed, so that nobody knows if the words arrived."""
+    """Whether the link itself failed, so that it is unknown if the command arrived."""
     broken = isinstance(fault, exceptions.ConnectionError | exceptions.TimeoutError)
     return broken and not error_code(fault)
 
 
 def needs_rediscovery(fault: Exception) -> bool:
-    """Whether to find out anew who serves what before the next try."""
+    """Whether to refresh the topology before the next try."""
     return is_link_failure(fault) or error_code(fault) in REROUTE_ERRORS
 
 

@@ -106,7 +106,7 @@ class NamespaceStore:
         return reply, then
 
     def worded(self, script: str, partition: int, *arguments: CommandArgument) -> ScriptCall:
-        """What is sent for a call of a script."""
+        """The command for a call of a script."""
         return self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition), (self._heading(), *arguments)
 
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[CommandArgument]]]) -> Iterator[Any]:
@@ -125,7 +125,7 @@ class NamespaceStore:
         return "" if self._clock is None else self._clock()
 
     def _heading(self) -> CommandArgument:
-        """What each script is told first: the time, and whose token asks, if one does, with its queues."""
+        """The first argument of each script: the time, and the calling token, if there is one, with its queues."""
         now, by = self.now(), current_token()
         return f"{now} {by}" if by else now
 

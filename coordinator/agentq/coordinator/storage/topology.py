@@ -12,11 +12,11 @@ from agentq.coordinator.storage.socket_link import CommandArgument, Endpoint, So
 from agentq.coordinator.storage.url import ServerAddress
 
 DISCOVERY_TIMEOUT_MS = 1000
-"""How long one sentinel or node may take to say who serves what, before the next one is asked."""
+"""How long to wait for the topology from one sentinel or node, before the next one is asked."""
 
 
 class Topology(Protocol):
-    """Knows who serves a key, and can be told to find out anew."""
+    """Knows the server of a key, and can refresh that knowledge."""
 
     def place(self, key: str | None) -> Endpoint: ...
     def forget(self) -> None: ...
@@ -96,7 +96,7 @@ class ClusterTopology:
         self._slots = {}
 
     def moved(self, redirect: exceptions.AskError, answered_by: Endpoint) -> Endpoint:
-        """Learn who has a slot now from the node that no longer has it."""
+        """Learn the new node of a slot from the node that no longer has it."""
         place = redirect_target(redirect, answered_by)
         self._slots = {**self._slots, redirect.slot_id: place}
         return place

@@ -50,7 +50,7 @@ class ServerAddress:
         return open_link(place, self.options, tls=self.tls, client_name=client_name, timeout_ms=timeout_ms)
 
     def sentinel_link(self, place: Endpoint, *, client_name: str, timeout_ms: int) -> SocketLink:
-        """A link to one of the sentinels, whose users and passwords are their own."""
+        """A link to one of the sentinels, which have a user and password of their own."""
         return open_link(place, self.sentinel_options, tls=self.tls, client_name=client_name, timeout_ms=timeout_ms)
 
 
@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_url(url: str) -> ServerAddress:
-    """Understand a URL, or say what is wrong with it in one sentence."""
+    """Parse a URL; raises `Invalid` with one sentence."""
     match = URL_PATTERN.fullmatch(url.strip())
     if is_coordinator_url(url):
         raise _invalid_url(

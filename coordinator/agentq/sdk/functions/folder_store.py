@@ -51,7 +51,7 @@ class Folder:
         self._file(name).unlink(missing_ok=True)
 
     def prune(self, older_than: timedelta) -> int:
-        """Delete what was written longer ago; returns how many files that were. Whoever keeps the folder calls it, as
+        """Delete files written longer ago; returns their number. The operator of the folder calls it, as
         from cron, with the longest time that runs are kept."""
         oldest = wall_ms() / 1000 - older_than.total_seconds()
         gone = 0

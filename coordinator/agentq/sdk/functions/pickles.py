@@ -1,4 +1,4 @@
-"""Signed pickles: for tasks that ask for them, with keys that both sides have. Whatever is not signed is not opened.
+"""Signed pickles: for tasks that ask for them, with keys that both sides have. Unsigned pickles are not opened.
 
 `AGENTQ_PICKLE_KEY` holds one or more keys of at least 32 bytes, separated by commas: the first signs, any of them
 opens, so that a key can be changed while runs are under way. The signature covers the path of the function, so that a
@@ -29,7 +29,7 @@ def sign_pickle(value: Any, path: str) -> str:
     try:
         body = pickle.dumps(value, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise Invalid(f"What is to be sent to or from {path} cannot be pickled: {error}.") from error
+        raise Invalid(f"A value sent to or from {path} cannot be pickled: {error}.") from error
     return json.dumps({"$pickle": base64.b64encode(body).decode(), "hmac": _compute_signature(key, path, body)})
 
 

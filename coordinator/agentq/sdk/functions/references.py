@@ -4,7 +4,7 @@
     {"$ref": …, "bytes": …, "sha256": …}    a whole result: it lies in a store
     {"$pickle": …, "hmac": …}               all arguments, or a whole result: a signed pickle
 
-Only exactly these are read so, and only in these places. A value of somebody's own that looks like one is refused where
+Only exactly these are read as references, and only in these places. A user's value that looks like one is refused where
 it would be written; a JSON schema with its `$ref` is not.
 """
 

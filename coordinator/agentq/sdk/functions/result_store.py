@@ -25,7 +25,7 @@ STORE_VARIABLE = "AGENTQ_RESULTS"
 
 
 class Store(Protocol):
-    """Bytes by name. A name is 64 hexadecimal digits; what is put twice is the same both times."""
+    """Bytes by name. A name is 64 hexadecimal digits; equal names have equal bytes."""
 
     def put(self, name: str, body: bytes) -> None: ...
 

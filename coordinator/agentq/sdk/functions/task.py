@@ -1,4 +1,4 @@
-"""A task: a function with the options that its runs have. It stays the function that it was, for whoever calls it."""
+"""A task: a function with the options of its runs. Called directly, it behaves as the plain function."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Task(TaskDefinition[P, R]):
         other = type(self)(self.__agentq_function__, cast(Options, {**self._options, **options}), pickle=self.pickle)
         if "function" in vars(self):
             vars(other)["function"] = self.function
-        other.spec  # noqa: B018 - what is wrong with the options is said here
+        other.spec  # noqa: B018 - reports invalid options here
         return other
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Task(TaskDefinition[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """A task whose function is `async def`: called, it is awaited; submitted, its result is what it returns then."""
+    """A task whose function is `async def`: a call is awaited; the result of a run is the value it returns."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
         """Call the function, here and now; await what comes back."""

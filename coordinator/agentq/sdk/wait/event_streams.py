@@ -26,7 +26,7 @@ class PositionedEvent(Event):
 
 
 def stream_events(store: NamespaceStore, after: str | None, follow: bool) -> Stream[PositionedEvent]:
-    """What happens in a namespace. With `follow`, for ever: whoever has enough leaves."""
+    """The events of a namespace. With `follow`, without end: leave the loop to stop."""
     heard = EventQueue()
     return Stream(_iterate_events(store, after, follow, heard), lambda: heard.put(None))
 

@@ -270,7 +270,7 @@ async def gather_async(*runs: AsyncRun[Any], timeout: WaitTimeout = None, return
 
 
 def _check_runs(runs: Iterable[H], kind: type[H]) -> Iterator[H]:
-    """The runs, if they are runs; most often somebody forgets the star."""
+    """Check that all arguments are runs; a common mistake is to forget the star."""
     for run in runs:
         if not isinstance(run, kind):
             raise Invalid(f"{quote_input(run)} is no {kind.__name__}; several are given as in gather(*runs).")

@@ -1,8 +1,7 @@
-"""Who waits for which run to end, threads and event loops alike: any number of them, for one reader of the events.
+"""Waits for runs to end, of any number of threads and event loops, with one reader of the events.
 
-Nobody who waits holds a thread or a connection for it. The backend's readers ring when a run ends; one thread then
-looks at all that have rung, and tells all who wait for them. The order of things is that of `outcomes`: enter the wait
-first, then look.
+A wait holds no thread or connection of its own. The backend's readers set a flag when a run ends; one thread then
+reads all flagged runs, and completes their waits. The order is that of `end_waiter`: enter the wait first, then look.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class RunWaiters:
         self._rung.put(run_id)
 
     def close(self) -> None:
-        """End the threads. Nobody is told any more."""
+        """End the threads; pending waits get no result."""
         if self._thread is not None:
             atexit.unregister(self._close_here)
             self._rung.put(None)
@@ -131,11 +130,11 @@ class RunWaiters:
                 late.update(rung)
             except AgentqError as fault:
                 self._tell_them(rung, fault)
-            except Exception as fault:  # noqa: BLE001 - whoever waits must hear of it, and the others go on waiting
+            except Exception as fault:  # noqa: BLE001 - passed to its waits; the others continue
                 self._tell_them(rung, AgentqError(f"The runs cannot be looked at: {fault!r}"))
 
     def _taken(self, pause_s: float | None) -> list[str] | None:
-        """What has rung, waited for; None once nobody is to be told any more."""
+        """Wait for flagged runs; None once closed."""
         rung: dict[str, None] = {}
         run_id = self._rung.get(timeout=pause_s)
         while run_id is not None:

@@ -1,6 +1,6 @@
 """What comes one by one and is waited for: a blocking iterator that another thread can end, and one for event loops.
 
-In an event loop, one thread reads ahead, a bounded way, until whoever reads has enough.
+In an event loop, one thread reads ahead, a bounded number of items, until the reader leaves.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 READ_AHEAD_MAX = 1000
-"""Items that are read before somebody takes them."""
+"""The maximum number of items read ahead."""
 
 T = TypeVar("T")
 
 
 class Stream(Generic[T]):
-    """Items as they come. Whoever leaves the loop over them has ended it."""
+    """Items as they come. Leaving the loop over them ends the stream."""
 
     def __init__(self, items: Generator[T], interrupt: Callable[[], None] = lambda: None) -> None:
         self._items = items
@@ -90,12 +90,12 @@ class _StreamReader(threading.Thread):
             stream.close()
 
     def _tell(self, item: Any) -> None:
-        # A loop that is closed has nobody in it who reads.
+        # A closed loop has no reading task.
         with suppress(RuntimeError):
             self._give(item)
 
     def stop(self) -> None:
-        """Have the thread end; nobody waits for that."""
+        """Tell the thread to end, without waiting for it."""
         with self._lock:
             self._stopped = True
             if self._stream is not None:
