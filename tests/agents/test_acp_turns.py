@@ -18,7 +18,7 @@ def acp(studio: Studio) -> Studio:
     kept, asked = studio.crew.folder / "kept", studio.crew.folder / "asked"
     kept.mkdir()
     own = ["--", sys.executable, str(AGENT), "--kept", str(kept), "--log", str(asked), "--able", "load,modes"]
-    profile = {"like": '"acp"', "command": '"{python}"', "needs": "[]", "tells_cost": "true"}
+    profile = {"like": '"acp"', "command": '"{python}"', "needs": "[]", "reports_cost": "true"}
     lines = [f"{name} = {value}" for name, value in {**profile, "prompt_args": json.dumps(own)}.items()]
     studio.configure("\n".join(["[agents.scripted]", *lines]))
     return studio

@@ -119,7 +119,7 @@ def test_a_turn_of_a_conversation_has_the_folder_of_that_unless_it_names_one(cli
             ["--agent", "cladue", "x"],
             "There is no agent 'cladue'; did you mean claude? `agentq agents` shows them all.",
         ),
-        (["--agent", "command", "x"], "The agent command is only a pattern"),
+        (["--agent", "command", "x"], "The agent command is only a base for others"),
         (["--agent", "a b", "x"], "--agent: 'a b' is not a name"),
         (["--agent", "claude"], "There is no prompt"),
         (["--agent", "claude", " \n"], "is empty"),
@@ -286,7 +286,7 @@ def test_an_agent_that_nobody_is_logged_in_to_fails(cli: Cli, claude: Path) -> N
     answer = cli("agents", "check", "claude", "--run")
 
     assert answer.code == 1
-    assert answer.lines[2].startswith("claude: fail login     nobody seems to be logged in; log in, or set $ANTHROPIC")
+    assert answer.lines[2].startswith("claude: fail login     no login found; log in, or set $ANTHROPIC")
     assert len(answer.lines) == 3, f"{claude} is not asked for a turn"
 
 
@@ -309,7 +309,7 @@ def test_a_program_of_your_own_is_not_called_to_be_told_its_version(cli: Cli, he
 
     answer = cli("agents", "check", "mine")
 
-    assert answer.lines == [f"mine: ok   program   {here}/mine", "mine: ok   login     nobody has to be"]
+    assert answer.lines == [f"mine: ok   program   {here}/mine", "mine: ok   login     not needed"]
 
 
 def test_a_program_that_nobody_may_execute_is_told_from_one_that_is_not_there(

@@ -339,7 +339,7 @@ def agents() -> str:
                 f"`{profile.needs[0] if profile.needs else profile.command}`" if profile.command else "yours",
                 ", ".join(sorted(profile.permissions, key=("read", "edit", "full").index)),
                 *("yes" if can else "" for can in (profile.resumes, profile.forks, profile.transcript)),
-                ", ".join(f"`{file}`" for file in profile.hostile),
+                ", ".join(f"`{file}`" for file in profile.unsafe_files),
             )
             for name, profile in sorted(profiles)
         ),

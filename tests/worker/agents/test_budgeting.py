@@ -13,8 +13,8 @@ from agentq.worker.agents.verdicts import VerdictKind as Kind
 NOTHING = AgentSpending()
 
 
-def purse(before: AgentSpending = NOTHING, *, tells_cost: bool = False, **most: float) -> BudgetLimits:
-    return BudgetLimits(BudgetAllowance("run", AgentBudgets.model_validate(most), before), tells_cost=tells_cost)
+def purse(before: AgentSpending = NOTHING, *, reports_cost: bool = False, **most: float) -> BudgetLimits:
+    return BudgetLimits(BudgetAllowance("run", AgentBudgets.model_validate(most), before), reports_cost=reports_cost)
 
 
 def test_a_cost_that_is_told_with_the_last_word_is_not_unknown_before_it() -> None:
@@ -24,7 +24,7 @@ def test_a_cost_that_is_told_with_the_last_word_is_not_unknown_before_it() -> No
     assert spent.input_tokens
     assert spent.cost_usd is None
 
-    assert purse(cost_usd=1.0, tells_cost=True).check_spending(spent) is None
+    assert purse(cost_usd=1.0, reports_cost=True).check_spending(spent) is None
     verdict = purse(cost_usd=1.0).check_spending(spent)
     assert verdict is not None
     assert verdict.kind is Kind.NO_PRICE

@@ -63,7 +63,7 @@ def test_any_program_is_an_agent_when_it_is_named(tmp_path: Path) -> None:
 
     assert (found.get("mine").command, found.get("mine").format) == ("my-agent", "text")
     assert "command" not in found.names()
-    with pytest.raises(Invalid, match="only a pattern"):
+    with pytest.raises(Invalid, match="only a base for others"):
         found.get("command")
 
 
@@ -103,11 +103,11 @@ def test_settings_are_read_although_there_are_agents_in_their_file(tmp_path: Pat
         ('[agents.mine]\ncommand = "x"', "format is missing"),
         ('[agents.mine]\ncomand = "x"', "comand: there is no such field; did you mean command?"),
         ("[agents.claude]\nprices.m.input = 1", "prices.m.output is missing; set it."),
-        ('[agents.a]\nlike = "b"\n[agents.b]\nlike = "a"', "is like itself, by way of"),
+        ('[agents.a]\nlike = "b"\n[agents.b]\nlike = "a"', "inherits from itself through"),
         ('[agents.claude]\nenv_pass = ["AGENTQ_URL"]', "'AGENTQ_URL' cannot be passed on"),
         ('[agents.claude]\nenv_pass = ["*"]', "'*' cannot be passed on"),
         ('[agents.claude.env]\nAGENTQ_TOKEN = "x"', "'AGENTQ_TOKEN' is not the name of a variable"),
-        ('[agents.claude]\nresume_args = ["--resume", "{sesion}"]', "nothing stands for {sesion}; there is {session}"),
+        ('[agents.claude]\nresume_args = ["--resume", "{sesion}"]', "there is no {sesion}; there is {session}"),
         ('[agents.claude]\nresume_args = ["--resume"]', "resume_args has no {session} in it"),
         ('[agents.claude]\nprompt_args = ["{prompt_file}"]', "{prompt_file} stands in prompt_args"),
         ("[agents.claude]\npermissions.everything = []", "permissions.everything: "),
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_a_profile_is_said_with_its_place(tmp_path: Path, tex
 
 
 def test_an_agent_that_stands_in_two_places_is_refused(tmp_path: Path) -> None:
-    assert "stands twice" in complaint_of(tmp_path, '[agents.mine]\nlike = "claude"', mine='like = "codex"')
+    assert "is defined twice" in complaint_of(tmp_path, '[agents.mine]\nlike = "claude"', mine='like = "codex"')
 
 
 def test_the_examples_of_the_page_are_profiles(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class PreparedAgent:
     @property
     def counts_money(self) -> bool:
         """Whether its cost will be known: the agent reports it, or its model has a price."""
-        return self.profile.tells_cost or find_price(_read_prices(self.profile), self.model) is not None
+        return self.profile.reports_cost or find_price(_read_prices(self.profile), self.model) is not None
 
     def pack_transcript(self, session: str) -> bytes | None:
         """The transcript as it is now; None if there is none that can move."""
@@ -228,7 +228,7 @@ class AgentPreparation:
             allowances.append(BudgetAllowance("run", self.turn.budgets, spent.run))
         if conversation.budgets is not None and spent.session is not None:
             allowances.append(BudgetAllowance("session", conversation.budgets, spent.session))
-        return BudgetLimits(*allowances, tells_cost=self.profile.tells_cost)
+        return BudgetLimits(*allowances, reports_cost=self.profile.reports_cost)
 
     async def _take_fingerprint(self, cwd: Path, path: Path) -> Fingerprint | None:
         """The folder before the first attempt, which saves it for later attempts on this machine."""

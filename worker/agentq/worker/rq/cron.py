@@ -1,7 +1,7 @@
 """The reaper and the schedules as functions for RQ's own `rq cron`; see deploy/rq_cron.py.
 
-It is a safety net beside what workers do for each other all the time. A tick that comes while another runs, or soon
-after one, does nothing: so two crons, or a backlog of ticks after a night without workers, cost a command each.
+A safety net: workers reap and schedule anyway. A tick during another one, or soon after it, does nothing, so that two
+crons, or a backlog of ticks after a night without workers, cost one command each.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ SKIPPED_MESSAGE = "skipped: one ran just before"
 
 
 def reap() -> str:
-    """Requeue what dead workers left."""
+    """Requeue the runs of dead workers."""
     settings, store = _open_store()
-    if not _take_turn(settings, "reap", settings.tick_ms):
+    if not _acquire_turn(settings, "reap", settings.tick_ms):
         return SKIPPED_MESSAGE
     reaped = Reaper(store, settings).reap_fully()
     return f"lost {len(reaped.lost)} workers, requeued {reaped.runs} runs"
 
 
 def tick() -> str:
-    """Make the runs that schedules say."""
+    """Create the runs that schedules have due."""
     settings, store = _open_store()
-    if not _take_turn(settings, "tick", settings.tick_ms // 2):
+    if not _acquire_turn(settings, "tick", settings.tick_ms // 2):
         return SKIPPED_MESSAGE
     return f"schedules made {Scheduler(store, settings.tick_ms).run_fully()} runs"
 
@@ -40,7 +40,7 @@ def _open_store() -> tuple[Settings, NamespaceStore]:
     return settings, RunVerbs.open(settings, bootstrap=False).store
 
 
-def _take_turn(settings: Settings, what: str, every_ms: int) -> bool:
-    """Whether nobody did this within the time; then it is our turn."""
+def _acquire_turn(settings: Settings, duty: str, every_ms: int) -> bool:
+    """Whether no other call did this within `every_ms`."""
     base = Keyspace(settings.namespace, settings.partitions).base(RQ_PARTITION)
-    return bool(create_client(settings.url).set(build_key(base, "rq_cron_lock", what), 1, nx=True, px=every_ms))
+    return bool(create_client(settings.url).set(build_key(base, "rq_cron_lock", duty), 1, nx=True, px=every_ms))

@@ -21,9 +21,9 @@ class BudgetAllowance:
 class BudgetLimits:
     """All budgets of one attempt."""
 
-    def __init__(self, *allowances: BudgetAllowance, tells_cost: bool = False) -> None:
+    def __init__(self, *allowances: BudgetAllowance, reports_cost: bool = False) -> None:
         self._allowances = allowances
-        self._tells_cost = tells_cost
+        self._reports_cost = reports_cost
         """Whether the agent reports its cost, perhaps only at its end."""
 
     def find_uncounted(self) -> Verdict | None:
@@ -62,7 +62,7 @@ class BudgetLimits:
             turns = before.turns + spent.turns
             if most.turns is not None and turns > most.turns:
                 return Verdict(VerdictKind.MAX_TURNS, _format_turns(each, most.turns))
-            unknown = spent.cost_usd is None and not self._tells_cost
+            unknown = spent.cost_usd is None and not self._reports_cost
             if most.cost_usd is not None and unknown and spent.input_tokens + spent.output_tokens:
                 return _build_uncounted_verdict(each)
             tokens = before.input_tokens + before.output_tokens + spent.input_tokens + spent.output_tokens

@@ -1,5 +1,7 @@
-"""`python -m agentq.worker.agents.acp [OPTIONS] -- AGENT ARGS…`: one turn of an agent that speaks the Agent Client
-Protocol, with the prompt on stdin, and what it does on stdout, a line of JSON for each doing (format `agentq`)."""
+"""`python -m agentq.worker.agents.acp [OPTIONS] -- AGENT ARGS…`: runs one turn of an Agent Client Protocol agent.
+
+Reads the prompt from stdin and writes one line of JSON per agent event to stdout (format `agentq`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ EXIT_USAGE = 2
 
 
 def main() -> int:
-    """Read the command line and the prompt, and do it."""
+    """Read the options and the prompt, and run the turn."""
     known, argv = _parse_options(sys.argv[1:])
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not prompt.strip():
@@ -39,21 +41,21 @@ async def _run_turn(options: AcpTurnOptions) -> int:
     return await AcpTurn(options).run()
 
 
-def _parse_options(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+def _parse_options(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="agentq.worker.agents.acp", allow_abbrev=False)
     parser.add_argument("--model", help="the model that the agent is to use")
-    earlier = parser.add_mutually_exclusive_group()
-    earlier.add_argument("--resume", metavar="ID", help="go on with this conversation")
-    earlier.add_argument("--fork", metavar="ID", help="go on from this conversation, as another one")
+    conversation = parser.add_mutually_exclusive_group()
+    conversation.add_argument("--resume", metavar="ID", help="continue this conversation")
+    conversation.add_argument("--fork", metavar="ID", help="start a new conversation from this one")
     parser.add_argument("--permissions", choices=("read", "edit", "full"), default="edit")
     parser.add_argument(
         "--startup", type=float, default=120, metavar="SECONDS", help="how long each step of its start may take"
     )
-    at = words.index("--") if "--" in words else len(words)
-    known = parser.parse_args(words[:at])
-    if not words[at + 1 :]:
+    separator = arguments.index("--") if "--" in arguments else len(arguments)
+    known = parser.parse_args(arguments[:separator])
+    if not arguments[separator + 1 :]:
         parser.error("say which agent: -- AGENT ARGS…")
-    return known, words[at + 1 :]
+    return known, arguments[separator + 1 :]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""aider's text. It ends with 0 whatever happened, so this is the one place where an error is read from prose: a line
-that begins with `litellm.` and the name of an error, and that no answer followed.
+"""Reads aider's text output.
+
+aider exits with 0 even after an error. So this is the only format that reads an error from prose: a line that begins
+with `litellm.` and the name of an error, if no answer follows it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Claude Code's stream of JSON, and that of its relatives: Amp, Qwen Code and Cursor leave fields out, and add some.
+"""Reads Claude Code's JSON stream, and those of Amp, Qwen Code and Cursor, which omit some fields and add others.
 
-What it says of itself is not to be taken at its word: a failed request is a `success` with `is_error`, a `result` is
-not the end (it may wake itself and go on), its cost and its tokens by model are those of the whole conversation in some
-versions and those of its process in others, and a refusal of its service is told as an answer. Errors are read from
-flags, from the status of the request and, for limits, from the text of a result that is marked as an error.
+Its fields need care. A failed request is a `success` with `is_error`. A `result` is not always the last event: the
+agent may wake itself and continue. Cost and tokens by model are of the whole conversation in some versions and of the
+process in others. A refusal by its service arrives as an answer. Errors are read from flags, from the status of the
+request and, for limits, from the text of a result marked as an error.
 """
 
 from __future__ import annotations

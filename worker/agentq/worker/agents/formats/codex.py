@@ -1,5 +1,6 @@
-"""Codex's stream of JSON. Its tokens are those of the whole thread, it tells no cost, and its limits are prose in an
-error, with a time of the day where it runs.
+"""Reads Codex's JSON stream.
+
+Token counts are totals of the thread. It reports no cost. An account limit is prose in an error, with a local time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Gemini CLI's stream of JSON. Its answer comes in pieces; an error that ends it comes as JSON over several lines of
-stderr, and as an exit code: its own, or what a byte can hold of the status of HTTP (401 is 145, which is no signal).
+"""Reads Gemini CLI's JSON stream.
+
+The answer arrives in pieces. A fatal error is JSON on several lines of stderr, and an exit code: one of its own, or the
+HTTP status modulo 256 (401 is 145, which is not a signal).
 """
 
 from __future__ import annotations

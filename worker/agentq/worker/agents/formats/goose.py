@@ -1,4 +1,4 @@
-"""goose's stream of JSON. It ends with `complete`, and with 0, even when its model said nothing at all."""
+"""Reads goose's JSON stream, which ends with `complete` and exit code 0 even if the model answered nothing."""
 
 from __future__ import annotations
 

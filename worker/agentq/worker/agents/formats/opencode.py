@@ -1,5 +1,7 @@
-"""opencode's lines of JSON. It has no last word of its own: a step that ends with `stop` is one, until another begins.
-Costs and tokens are of each step. A request that its service refused it repeats for ever, and says so in its log alone.
+"""Reads opencode's JSON lines.
+
+There is no final event: a step that ends with `stop` is the last, unless another begins. Costs and tokens are per step.
+opencode repeats a refused request for ever, and reports that only in its log.
 """
 
 from __future__ import annotations

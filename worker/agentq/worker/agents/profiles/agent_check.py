@@ -1,4 +1,4 @@
-"""Whether an agent is of use here: its program, its version, whether somebody is logged in, and a turn to try it."""
+"""Checks whether an agent can be used on this machine: its program, its version, a login, and a trial turn."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from agentq.worker.process.run_process import ProcessExit, ProcessLaunch, RunPro
 VERSION_TIMEOUT_S = 30
 TURN_TIMEOUT_S = 180
 OUTPUT_BYTES = 4 << 20
-"""What is read of one turn's output; a turn that says a word has no more."""
+"""How much of a trial turn's output is read."""
 CHECK_PROMPT = "Answer with the one word: ready. Use no tools, and change nothing."
 
 
 class AgentFinding(NamedTuple):
-    """What one check found: ok, warn or fail, and what to do about it."""
+    """The result of one check: ok, warn or fail, and what to do about it."""
 
     check: str
     verdict: str
@@ -47,7 +47,7 @@ class AgentFinding(NamedTuple):
 
 
 class AgentCheck:
-    """The checks of one agent, one after the other; after one that fails, the next ones make no sense."""
+    """The checks of one agent in order. A failed program or version check ends them."""
 
     def __init__(self, agent: str, profile: Profile, inherited: Mapping[str, str] = os.environ) -> None:
         self.agent = agent
@@ -56,7 +56,7 @@ class AgentCheck:
         self._passed = RunEnvironment("", "", inherited).passed()
 
     def findings(self, *, run: bool) -> Iterator[AgentFinding]:
-        """All of them; with `run`, a turn of each account as well, which may cost a little."""
+        """Run the checks; with `run`, also a trial turn of each account, which may cost money."""
         program = find_program(self.profile, self._inherited)
         if program is None:
             yield self._absent()
@@ -114,17 +114,17 @@ class AgentCheck:
         return os.pathsep.join((self._inherited.get("PATH", os.defpath), os.path.dirname(program)))
 
     def _environment(self, account: str) -> dict[str, str]:
-        """What the agent is given when it uses an account; one that cannot be used adds nothing."""
+        """The agent's environment when it uses an account."""
         needed = {name: value for name, value in self._inherited.items() if is_variable_passed(self.profile, name)}
-        own = (
+        account_variables = (
             billing.build_account_variables(self.profile, account, self._inherited)
             if account in self.profile.accounts
             else {}
         )
-        return {**self._passed, **needed, **self.profile.env, **own}
+        return {**self._passed, **needed, **self.profile.env, **account_variables}
 
     def _login(self, account: str) -> AgentFinding:
-        """Whether one of the files or variables is there that are there when somebody is logged in."""
+        """Whether one of the files or variables exists that indicate a login."""
         name = f"login {account}" if self.profile.accounts else "login"
         try:
             variables = self._environment(account)
@@ -132,7 +132,7 @@ class AgentCheck:
             return AgentFinding(name, "fail", str(invalid).rstrip("."))
         files, wanted = _collect_texts(self.profile.login.get("files")), _collect_texts(self.profile.login.get("env"))
         if not files and not wanted:
-            return AgentFinding(name, "ok", "nobody has to be")
+            return AgentFinding(name, "ok", "not needed")
         for variable in wanted:
             if variables.get(variable):
                 return AgentFinding(name, "ok", f"by ${variable}")
@@ -153,7 +153,7 @@ class AgentCheck:
         return AgentFinding(
             name,
             "warn" if keychain else "fail",
-            "nobody seems to be logged in" + (", unless the keychain knows" if keychain else ""),
+            "no login found" + (", unless it is in the keychain" if keychain else ""),
             f"log in, or set {' or '.join(f'${variable}' for variable in wanted[:3])} for the worker",
         )
 
@@ -195,7 +195,7 @@ class AgentCheck:
 
 
 async def _run_turn(started: AgentCommand, passed: Mapping[str, str], folder: Path) -> tuple[ProcessExit, str, str]:
-    """One turn in an empty folder, and the end of all that it has started."""
+    """Run one turn in an empty folder, and end all processes that it started."""
     work = folder / "work"
     work.mkdir()
     cookie = f"check/{new_nonce()}"
@@ -212,7 +212,7 @@ async def _run_turn(started: AgentCommand, passed: Mapping[str, str], folder: Pa
 
 
 async def _read_pipe(end: int) -> str:
-    """What comes out of a pipe, until nobody holds its other end; the beginning, where it is too much."""
+    """Read a pipe until it is closed; keeps the first OUTPUT_BYTES."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(end, "rb"))
     found = b""

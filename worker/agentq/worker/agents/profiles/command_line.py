@@ -1,7 +1,6 @@
-"""How an agent is started: its arguments, what it reads, and its environment, made of a profile and of what is asked.
+"""Builds the command that starts an agent: arguments, input and environment, from a profile and a launch request.
 
-Nothing here looks at the world: `start` says all that is to be done, or in one sentence why it cannot be. The prompt
-goes by stdin or in a file, never as an argument; no shell sees anything.
+Starts nothing. The prompt goes to stdin or into a file, never into an argument; no shell is used.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ PASSED_VARIABLES = frozenset(
         *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
     )
 )
-"""What every agent is given of the worker's environment: the way to its service, and where it keeps its own."""
+"""Variables of the worker that every agent gets: proxies, certificates, folders for its files."""
 PROGRAM_FOLDERS = (".local/bin", ".claude/local", ".opencode/bin", ".npm-global/bin", ".bun/bin", "bin")
-"""Where agents' installers put them, below the home: looked at after PATH, which a service often has not set so."""
+"""Folders below the home that installers of agents use. Searched after PATH, which often lacks them in a service."""
 
 ConversationMode = Literal["begin", "resume", "fork"]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentLaunch:
-    """What is to be started."""
+    """A request to start an agent."""
 
     agent: str
     profile: Profile
@@ -44,15 +43,15 @@ class AgentLaunch:
     account: str = billing.DEFAULT_ACCOUNT
     mode: ConversationMode = "begin"
     session: str | None = None
-    """The agent's own id of the conversation: what to go on with or from, or the one that we made for a new one."""
+    """The agent's id of the conversation to continue or fork; for a new one, the id that agentq chose."""
     model: str | None = None
-    """Where the turn names none: the conversation's."""
+    """The conversation's model, used if the turn names none."""
     remaining: AgentBudgets | None = None
-    """What may still be spent; the turn's budgets, if nothing has been."""
+    """The remaining budgets; None if nothing has been spent of the turn's budgets."""
     prompt_file: Path | None = None
-    """Where a prompt that goes in a file is going to be."""
+    """The path of the prompt file, for an agent that reads one."""
     system_file: Path | None = None
-    """Where a system prompt that goes in a file is going to be."""
+    """The path of the system prompt file, for an agent that reads one."""
 
     @property
     def gives_system_file(self) -> bool:
@@ -62,20 +61,20 @@ class AgentLaunch:
 
 @dataclass(frozen=True, slots=True)
 class AgentCommand:
-    """What it takes."""
+    """A command to start, with its input and environment."""
 
     argv: tuple[str, ...]
     stdin: bytes
     prompt_file: bytes | None
-    """What to write into the file; None for an agent that reads its prompt on stdin."""
+    """The content of the prompt file; None for an agent that reads its prompt from stdin."""
     system_file: bytes | None
-    """What to write into that file; None where there is no system prompt, or it stands before the prompt."""
+    """The content of the system prompt file; None without a system prompt, or if it is part of the prompt."""
     env: dict[str, str]
-    """What it is given beneath the run's own variables, and above what every run is passed."""
+    """Variables that override those of every run; the run's own variables override them."""
 
 
 def build_command(launch: AgentLaunch, inherited: Mapping[str, str] = os.environ) -> AgentCommand:
-    """How to start it, with what a worker has in its environment."""
+    """Build the command, with the worker's environment. Raises `Invalid` if the agent cannot do what is requested."""
     profile = launch.profile
     prompt = _build_prompt_bytes(launch)
     program = find_executable(profile.command, inherited)
@@ -94,7 +93,7 @@ def build_command(launch: AgentLaunch, inherited: Mapping[str, str] = os.environ
 
 
 def find_executable(command: str, inherited: Mapping[str, str]) -> str | None:
-    """The program of a profile, as an absolute path; None where there is none."""
+    """The absolute path of a profile's program; None if it is not installed."""
     import shutil
 
     if command == "{python}":
@@ -106,94 +105,95 @@ def find_executable(command: str, inherited: Mapping[str, str]) -> str | None:
 
 
 def _build_prompt_bytes(launch: AgentLaunch) -> bytes:
-    most, prompt = launch.profile.prompt_characters, launch.prompt
+    length_max, prompt = launch.profile.prompt_characters, launch.prompt
     if not prompt.strip():
         raise Invalid("The prompt is empty; say what the agent is to do.")
     if launch.turn.system_prompt and launch.mode == "begin" and not launch.gives_system_file:
         prompt = f"{launch.turn.system_prompt}\n\n{prompt}"
-    if most is not None and len(prompt) > most:
+    if length_max is not None and len(prompt) > length_max:
         raise Invalid(
-            f"The prompt has {len(prompt)} characters, and {launch.agent} takes {most} at the most; put the rest "
+            f"The prompt has {len(prompt)} characters, and {launch.agent} takes {length_max} at the most; put the rest "
             "in a file of its folder."
         )
     return _encode_text(prompt)
 
 
 def _encode_text(text: str) -> bytes:
-    """A NUL ends the text for some programs, and half a character is none for others."""
+    """Encode without NUL, which ends the text for some programs, and without lone surrogates."""
     return text.replace("\0", "\ufffd").encode(errors="replace")
 
 
 def _build_arguments(launch: AgentLaunch) -> list[str]:
-    """In this order: what it always gets, model, system prompt, permissions, trust, budgets, conversation, prompt."""
-    profile, turn, left = launch.profile, launch.turn, launch.remaining or launch.turn.budgets
+    """In this order: fixed arguments, model, system prompt, permissions, trust, budgets, conversation, prompt."""
+    profile, turn, budgets = launch.profile, launch.turn, launch.remaining or launch.turn.budgets
     values = {"python": sys.executable}
-    words = _build_opening(launch)
+    arguments = _build_opening(launch)
     model = launch.model if turn.model is None else turn.model
     if model is not None:
-        words += _require_supported(profile.model_args, launch, "be told which model to use")
+        arguments += _require_supported(profile.model_args, launch, "be told which model to use")
         values["model"] = model
     if launch.gives_system_file:
-        words += profile.system_args
+        arguments += profile.system_args
         values["system_file"] = str(launch.system_file)
     if turn.permissions not in profile.permissions:
         raise Invalid(
             f"The agent {launch.agent} cannot be held to {turn.permissions!r}; it takes the permissions "
             f"{' or '.join(profile.permissions)}."
         )
-    words += profile.permissions[turn.permissions]
-    words += profile.trusted_args if turn.trust == "repo" else profile.untrusted_args
-    if left is not None and left.cost_usd is not None and profile.cost_args:
-        words += profile.cost_args
-        values["cost_usd"] = f"{left.cost_usd:.6f}".rstrip("0").rstrip(".")
-    if left is not None and left.turns is not None and profile.turns_args:
-        words += profile.turns_args
-        values["turns"] = str(left.turns)
+    arguments += profile.permissions[turn.permissions]
+    arguments += profile.trusted_args if turn.trust == "repo" else profile.untrusted_args
+    if budgets is not None and budgets.cost_usd is not None and profile.cost_args:
+        arguments += profile.cost_args
+        values["cost_usd"] = f"{budgets.cost_usd:.6f}".rstrip("0").rstrip(".")
+    if budgets is not None and budgets.turns is not None and profile.turns_args:
+        arguments += profile.turns_args
+        values["turns"] = str(budgets.turns)
     if launch.session is not None:
         values["session"] = launch.session
     if launch.prompt_file is not None:
         values["prompt_file"] = str(launch.prompt_file)
-    return templates.fill_arguments([*words, *_build_conversation(launch), *profile.prompt_args], values)
+    return templates.fill_arguments([*arguments, *_build_conversation(launch), *profile.prompt_args], values)
 
 
 def _build_opening(launch: AgentLaunch) -> list[str]:
-    instead = {"begin": (), "resume": launch.profile.resume_command, "fork": launch.profile.fork_command}[launch.mode]
-    return list(instead or launch.profile.args)
+    profile = launch.profile
+    replacement = {"begin": (), "resume": profile.resume_command, "fork": profile.fork_command}[launch.mode]
+    return list(replacement or profile.args)
 
 
 def _build_conversation(launch: AgentLaunch) -> list[str]:
-    """What says whether it begins, or goes on."""
+    """The arguments to begin, continue or fork a conversation."""
     profile = launch.profile
     if launch.mode == "begin":
         return list(profile.begin_args if launch.session is not None or not profile.takes_id else ())
-    can, what = {
+    is_supported, action = {
         "resume": (profile.resumes, "go on with a conversation"),
         "fork": (profile.forks, "go on from a conversation as another one"),
     }[launch.mode]
-    if not can:
-        raise Invalid(f"The agent {launch.agent} cannot {what}.")
+    if not is_supported:
+        raise Invalid(f"The agent {launch.agent} cannot {action}.")
     return list(profile.resume_args if launch.mode == "resume" else profile.fork_args)
 
 
-def _require_supported(words: tuple[str, ...], launch: AgentLaunch, what: str) -> tuple[str, ...]:
-    if not words:
-        raise Invalid(f"The agent {launch.agent} cannot {what}.")
-    return words
+def _require_supported(arguments: tuple[str, ...], launch: AgentLaunch, action: str) -> tuple[str, ...]:
+    if not arguments:
+        raise Invalid(f"The agent {launch.agent} cannot {action}.")
+    return arguments
 
 
 def _build_environment(launch: AgentLaunch, inherited: Mapping[str, str], program: str) -> dict[str, str]:
-    """Later ones win: the worker's that it needs, its profile's, those of its permissions and trust, its account's."""
+    """Variables passed on from the worker, overridden by those of profile, permissions, trust and account, in order."""
     profile, turn = launch.profile, launch.turn
     variables = {name: value for name, value in inherited.items() if is_variable_passed(profile, name)}
     variables |= _extend_path(inherited, program)
-    own = dict(profile.env)
-    own |= profile.env_permissions.get(turn.permissions, {})
-    own |= {} if turn.trust == "repo" else profile.env_untrusted
-    return variables | own | billing.build_account_variables(profile, launch.account, inherited)
+    configured = dict(profile.env)
+    configured |= profile.env_permissions.get(turn.permissions, {})
+    configured |= {} if turn.trust == "repo" else profile.env_untrusted
+    return variables | configured | billing.build_account_variables(profile, launch.account, inherited)
 
 
 def is_variable_passed(profile: Profile, name: str) -> bool:
-    """Whether an agent is given a variable of the worker's; of agentq's own, never one."""
+    """Whether a variable of the worker is passed on to an agent. agentq's own never are."""
     if name.startswith(OWN_PREFIX):
         return False
     return name in PASSED_VARIABLES or any(
@@ -202,7 +202,7 @@ def is_variable_passed(profile: Profile, name: str) -> bool:
 
 
 def _extend_path(inherited: Mapping[str, str], program: str) -> dict[str, str]:
-    """A PATH with the folder of the program, where it was found elsewhere: what it is made of often lies beside it."""
+    """PATH extended by the program's folder, if it is not on PATH: what it depends on is often there too."""
     path, folder = inherited.get("PATH", os.defpath), os.path.dirname(program)
     if program == sys.executable or folder in path.split(os.pathsep):
         return {}

@@ -1,4 +1,4 @@
-"""Which agents are on this host, and the labels by which runs find them. No process is started to find out."""
+"""Finds the agents installed on this host, and the labels by which runs select them. Starts no process."""
 
 from __future__ import annotations
 

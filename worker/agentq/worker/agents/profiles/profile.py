@@ -1,8 +1,7 @@
-"""A profile: all that agentq knows of one coding agent, as data. The built-in ones are TOML files in `builtin/`.
+"""A profile: everything agentq knows of one coding agent, as data. The built-in ones are TOML files in `builtin/`.
 
-In lists of arguments, `{session}`, `{model}`, `{prompt_file}`, `{system_file}`, `{cost_usd}` and `{turns}` stand for
-what they name, and `{python}` for the interpreter that the worker runs in, each within an argument of its own; nothing
-is ever put together for a shell.
+Lists of arguments may contain the placeholders `{session}`, `{model}`, `{prompt_file}`, `{system_file}`, `{cost_usd}`,
+`{turns}` and `{python}` (the worker's interpreter). A value never splits into several arguments; no shell is used.
 """
 
 from __future__ import annotations
@@ -17,25 +16,27 @@ from agentq.coordinator.model.field_types import Name, Text, TimeoutMs
 
 Permissions = Literal["read", "edit", "full"]
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-"""What is filled in, in an argument."""
+"""A placeholder in an argument."""
 PLACEHOLDERS = ("session", "model", "prompt_file", "system_file", "cost_usd", "turns", "python")
 OWN_PREFIX = "AGENTQ_"
-"""What the names of our own variables begin with, which no agent is given: an address, a token."""
+"""The prefix of agentq's own variables, such as address and token, which no agent is given."""
 
 
-def _check_placeholders(words: tuple[str, ...]) -> tuple[str, ...]:
-    for name in (name for word in words for name in PLACEHOLDER.findall(word)):
+def _check_placeholders(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    for name in (name for argument in arguments for name in PLACEHOLDER.findall(argument)):
         if name not in PLACEHOLDERS:
-            near = get_close_matches(name, PLACEHOLDERS, 1) or PLACEHOLDERS
-            raise ValueError(f"nothing stands for {{{name}}}; there is {', '.join(f'{{{each}}}' for each in near)}")
-    return words
+            similar = get_close_matches(name, PLACEHOLDERS, 1) or PLACEHOLDERS
+            raise ValueError(f"there is no {{{name}}}; there is {', '.join(f'{{{each}}}' for each in similar)}")
+    return arguments
 
 
-def _check_variable_patterns(words: tuple[str, ...]) -> tuple[str, ...]:
-    for word in words:
-        if word.startswith(OWN_PREFIX) or not word.rstrip("*") or "*" in word[:-1]:
-            raise ValueError(f"{word!r} cannot be passed on; name a variable that is not agentq's, or GROUP_* for many")
-    return words
+def _check_variable_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if pattern.startswith(OWN_PREFIX) or not pattern.rstrip("*") or "*" in pattern[:-1]:
+            raise ValueError(
+                f"{pattern!r} cannot be passed on; name a variable that is not agentq's, or GROUP_* for many"
+            )
+    return patterns
 
 
 def _refuse_own_variables(variables: dict[str, str]) -> dict[str, str]:
@@ -55,14 +56,14 @@ class _ProfileTable(BaseModel):
 
 
 class ProfileAccount(_ProfileTable):
-    """Who is billed. Accounts of an agent take turns, in the order in which they stand."""
+    """One account that is billed. The accounts of an agent are used in the order in which they are listed."""
 
     env: Variables = {}
-    """Variables that make the agent use it; `~`, `$NAME` and `${NAME:-default}` of the worker are filled in."""
+    """Variables that select it; `~`, `$NAME` and `${NAME:-default}` are expanded from the worker's environment."""
 
 
 class ModelPrice(_ProfileTable):
-    """Dollars for a million tokens."""
+    """Dollars per million tokens."""
 
     input: Annotated[float, Field(ge=0)]
     cached: Annotated[float, Field(ge=0)] = 0
@@ -73,107 +74,112 @@ class Profile(_ProfileTable):
     """One agent."""
 
     title: str = ""
-    """What people call it."""
+    """The name shown to people."""
     command: Text
-    """The program: a name that is looked up on the worker's PATH, or a path. Empty in one that others are like."""
+    """The program: a name on the worker's PATH, or a path. Empty in a profile that is only a base for others."""
     needs: Globs = ()
-    """Other programs that must be there."""
+    """Other programs that must be installed."""
     format: Literal["claude", "codex", "gemini", "opencode", "goose", "aider", "agentq", "text"]
-    """The language of its stdout; see `formats/`."""
+    """The format of its stdout; see `formats/`."""
     args: Arguments = ()
-    """What it is always given, before all else."""
+    """Arguments of every start; they come first."""
     prompt: Literal["stdin", "file"] = "stdin"
-    """Where it reads its prompt, which is never an argument."""
+    """Where it reads its prompt. A prompt is never an argument."""
     prompt_args: Arguments = ()
-    """What comes last: `-`, or `--message-file {prompt_file}`."""
+    """The last arguments, such as `-` or `--message-file {prompt_file}`."""
     prompt_characters: Annotated[int, Field(gt=0)] | None = None
-    """The longest prompt that it takes."""
+    """The length limit of a prompt."""
     model_args: Arguments = ()
-    """With `{model}`, if the run names one."""
+    """Arguments with `{model}`, used if the run names a model."""
     system_args: Arguments = ()
-    """With `{system_file}`, if the run has a system prompt; without, that stands before the first prompt of a
-    conversation."""
+    """Arguments with `{system_file}`, used if the run has a system prompt. Without them, it is put before the first
+    prompt of a conversation."""
     begin_args: Arguments = ()
-    """A new conversation. With `{session}` in it, the agent takes an id that we make, a UUID."""
+    """Arguments for a new conversation. With `{session}`, agentq chooses its id, a UUID."""
     resume_args: Arguments = ()
-    """Go on with a conversation; empty where that cannot be."""
+    """Arguments to continue a conversation; empty if it cannot."""
     fork_args: Arguments = ()
-    """Go on from a conversation, as another one."""
+    """Arguments to start a new conversation from an existing one; empty if it cannot."""
     resume_command: Arguments = ()
-    """What stands in the place of `args`, when it goes on with a conversation and wants other words for that."""
+    """Replaces `args` when a conversation is continued, if that needs another subcommand."""
     fork_command: Arguments = ()
-    """The same, when it goes on from a conversation as another one."""
+    """Replaces `args` when a new conversation is started from an existing one."""
     permissions: dict[Permissions, Arguments]
-    """By what the run may do. None of these may ever ask. Without an entry, the agent cannot be held to that."""
+    """Arguments by permission; with them the agent must never ask. Without an entry, runs with it are refused."""
     env_permissions: dict[Permissions, Variables] = {}
-    """The same, as variables."""
+    """Variables by permission."""
     trusted_args: Arguments = ()
-    """For a run that trusts the repository."""
+    """Arguments for a run that trusts the repository."""
     untrusted_args: Arguments = ()
-    """What keeps it from running the hooks, plugins and servers of the repository that it works on."""
-    hostile: Globs = ()
-    """Files of a repository that it would obey whatever it is told: untrusted, it is not started beside these."""
+    """Arguments that stop it from running hooks, plugins and servers of the repository."""
+    unsafe_files: Globs = ()
+    """Files of a repository that it always obeys; with them, a run that does not trust the repository is refused."""
     cost_args: Arguments = ()
-    """With `{cost_usd}`, what is left of a run's dollars, if it has a budget."""
+    """Arguments with `{cost_usd}`, the rest of the run's cost budget, used if it has one."""
     turns_args: Arguments = ()
-    """With `{turns}`, how often it may still ask its model, if that is bounded."""
+    """Arguments with `{turns}`, the model requests that are left, used if they are limited."""
     env: Variables = {}
-    """Variables that it is always given, as they stand here."""
+    """Variables of every start, without expansion."""
     env_untrusted: Variables = {}
     """Variables for a run that does not trust the repository."""
     env_pass: Annotated[Globs, AfterValidator(_check_variable_patterns)] = ()
-    """Variables of the worker's that it needs: its keys, its addresses. `ANTHROPIC_*` is all that begin so."""
+    """Variables passed on from the worker, such as keys and addresses. `ANTHROPIC_*` matches a prefix."""
     transcript: Text | None = None
-    """Where it keeps a conversation, as a glob with `{session}`: what can travel to another host. `~` and `$NAME` or
-    `${NAME:-default}` are filled in from the agent's environment. Without it, turns stay on the host."""
-    tells_cost: bool = False
-    """Whether it says what it cost, at its end at least. Otherwise its tokens are priced."""
+    """Files of a conversation, as a glob with `{session}`; copied to another host when needed. `~`, `$NAME` and
+    `${NAME:-default}` are expanded from the agent's environment. Without it, a conversation stays on its host."""
+    reports_cost: bool = False
+    """Whether it reports its cost, at least at its end. Otherwise the cost is computed from tokens and `prices`."""
     totals: Literal["conversation", "attempt"] = "conversation"
-    """What the running totals are of that it tells, if it tells any."""
+    """What its running totals count, if it reports any."""
     prices: dict[Text, ModelPrice] = {}
-    """By model: `input`, `cached` and `output`, dollars for a million tokens."""
+    """By model: `input`, `cached` and `output`, dollars per million tokens."""
     accounts: dict[Name, ProfileAccount] = {}
-    """Who is billed, the first first; each with the variables, `env`, that make the agent use it."""
+    """The accounts in order of use, each with the variables, `env`, that select it."""
     startup_timeout_ms: TimeoutMs = 300_000
-    """The longest until it says its first word, where the run does not say."""
+    """Time limit until its first output; a run can set its own."""
     silence_timeout_ms: TimeoutMs = 1_800_000
-    """The longest that it may say nothing, where the run does not say."""
+    """Time limit between outputs; a run can set its own."""
     linger_timeout_ms: TimeoutMs = 60_000
-    """The longest from its last word to its end, where the run does not say."""
+    """Time limit from its result to its exit; a run can set its own."""
     version_args: Arguments = ("--version",)
-    """What makes it say its version; empty where nothing does."""
+    """Arguments that print its version; empty if there are none."""
     login: dict[str, JsonValue] = {}
-    """How `agentq agents check` sees whether somebody is logged in: `files` and `env`, of which one is enough, and
-    `providers`: files in TOML whose `model_provider` names one of their `model_providers`, with its `env_key`."""
+    """How `agentq agents check` detects a login: `files` and `env`, of which one is enough, and `providers`: TOML files
+    whose `model_provider` names one of their `model_providers`, with its `env_key`."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        words = {"model_args": "model", "system_args": "system_file", "cost_args": "cost_usd", "turns_args": "turns"}
-        for field, word in words.items():
-            if getattr(self, field) and not self._fills(word, field):
-                raise ValueError(f"{field} has no {{{word}}} in it")
-        if (self.prompt == "file") != self._fills("prompt_file", "args", "resume_command", "prompt_args"):
+        placeholders = {
+            "model_args": "model",
+            "system_args": "system_file",
+            "cost_args": "cost_usd",
+            "turns_args": "turns",
+        }
+        for field, placeholder in placeholders.items():
+            if getattr(self, field) and not self._has_placeholder(placeholder, field):
+                raise ValueError(f"{field} has no {{{placeholder}}} in it")
+        if (self.prompt == "file") != self._has_placeholder("prompt_file", "args", "resume_command", "prompt_args"):
             raise ValueError('{prompt_file} stands in prompt_args if prompt is "file", and only then')
         if self.transcript is not None and "session" not in PLACEHOLDER.findall(self.transcript):
             raise ValueError("transcript has no {session} in it")
-        for how in ("resume", "fork"):
-            given = getattr(self, f"{how}_args") or getattr(self, f"{how}_command")
-            if given and not self._fills("session", f"{how}_args", f"{how}_command"):
-                raise ValueError(f"{how}_args has no {{session}} in it")
+        for mode in ("resume", "fork"):
+            given = getattr(self, f"{mode}_args") or getattr(self, f"{mode}_command")
+            if given and not self._has_placeholder("session", f"{mode}_args", f"{mode}_command"):
+                raise ValueError(f"{mode}_args has no {{session}} in it")
         return self
 
-    def _fills(self, name: str, *fields: str) -> bool:
-        return any(name in PLACEHOLDER.findall(word) for field in fields for word in getattr(self, field))
+    def _has_placeholder(self, name: str, *fields: str) -> bool:
+        return any(name in PLACEHOLDER.findall(each) for field in fields for each in getattr(self, field))
 
     @property
     def takes_id(self) -> bool:
-        """Whether we make the id of a new conversation, and not the agent."""
-        return self._fills("session", "begin_args")
+        """Whether agentq, not the agent, chooses the id of a new conversation."""
+        return self._has_placeholder("session", "begin_args")
 
     @property
     def resumes(self) -> bool:
-        return self._fills("session", "resume_args", "resume_command")
+        return self._has_placeholder("session", "resume_args", "resume_command")
 
     @property
     def forks(self) -> bool:
-        return self._fills("session", "fork_args", "fork_command")
+        return self._has_placeholder("session", "fork_args", "fork_command")

@@ -1,9 +1,9 @@
-"""Which agents are known: the profiles that come with agentq, and on top of them the user's own.
+"""Loads agent profiles: the built-in ones, overridden by the user's.
 
-A user's stand as `[agents.NAME]` in the settings files, and as `agents/NAME.toml` beside them. One that says
-`like = "claude"` is that one, but for the fields that it sets, in tables field by field; so is one whose name there is
-already. What a nearer file says counts more, as with settings. A file that was found near and not named has no say: a
-profile names a program, and a repository may bring such a file.
+A user's profile is a table `[agents.NAME]` in a settings file, or a file `agents/NAME.toml` beside one. With
+`like = "claude"`, or with a name that exists already, it inherits the fields that it does not set; tables are merged
+field by field. Nearer files override, as with settings. Settings files found in the working folder are ignored here: a
+profile names a program, and a repository may contain such a file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _name_adapter: TypeAdapter[str] = TypeAdapter(Name)
 
 @dataclass(frozen=True, slots=True)
 class ProfileSource:
-    """What stands somewhere of one profile."""
+    """The fields of one profile in one source."""
 
     table: ProfileFields
     source: str
@@ -42,14 +42,14 @@ class ProfileSource:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRegistry:
-    """Profiles by name, and where each comes from: `built in`, or the nearest file that says something of it."""
+    """Profiles by name, and the source of each: `built in`, or the nearest file that sets one of its fields."""
 
     by_name: Mapping[str, Profile]
     sources: Mapping[str, str]
 
     @classmethod
     def load(cls, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> ProfileRegistry:
-        """All that there are, for somebody who stands in a folder; or one sentence about what is wrong with one."""
+        """Load all profiles, as seen from a working folder. Raises `Invalid` if one is wrong."""
         known = _load_built_in()
         for file in find_settings_files(environment, folder or Path.cwd()):
             if not file.nearby and not file.fault:
@@ -60,26 +60,26 @@ class ProfileRegistry:
         )
 
     def get(self, name: str) -> Profile:
-        """The profile of an agent; without a command, it is only there for others to be like it."""
+        """The profile of an agent. One without a command is only a base for others and is refused."""
         found = self.by_name.get(name)
         if found is None:
             raise NotFound(format_unknown_agent(name, self.names()))
         if not found.command:
             raise Invalid(
-                f"The agent {name} is only a pattern: name a program in [agents.NAME] of your settings, with "
+                f"The agent {name} is only a base for others: name a program in [agents.NAME] of your settings, with "
                 f'like = "{name}" and command = "./my-agent".'
             )
         return found
 
     def names(self) -> list[str]:
-        """Those that can be started."""
+        """The agents that can be started."""
         return sorted(name for name, profile in self.by_name.items() if profile.command)
 
 
 def format_unknown_agent(name: str, known: list[str]) -> str:
-    """One sentence about a name that nobody has."""
-    near = get_close_matches(name, known, 1)
-    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
+    """The message about an unknown agent, with the most similar name."""
+    similar = get_close_matches(name, known, 1)
+    rest = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}."
     return f"There is no agent {name[:80]!r}; {rest} `agentq agents` shows them all."
 
 
@@ -94,7 +94,7 @@ def _load_built_in() -> dict[str, ProfileSource]:
 
 
 def _load_file(path: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, ProfileSource]]:
-    """What a settings file says of agents, and what lies in the folder beside it."""
+    """The profiles in a settings file, and in the folder `agents` beside it."""
     tables = _read_toml(path).get(AGENTS_TABLE, {})
     if not isinstance(tables, dict):
         raise Invalid(f"The profiles in {path} cannot be read: [{AGENTS_TABLE}] is a table.")
@@ -103,7 +103,7 @@ def _load_file(path: Path, environment: Mapping[str, str]) -> Iterator[tuple[str
     for file in sorted((path.parent / AGENTS_TABLE).glob("*.toml")):
         name = file.name.removesuffix(".toml")
         if name in tables:
-            raise Invalid(f"The agent {name} stands twice, in {path} and in {file}; leave one away.")
+            raise Invalid(f"Agent {name} is defined twice: {path}, {file}. Remove one.")
         yield name, _parse_source(name, _read_toml(file), file, environment)
 
 
@@ -127,42 +127,42 @@ def _parse_source(name: str, table: object, path: Path, environment: Mapping[str
 
 
 def _resolve_command(command: str, path: Path, environment: Mapping[str, str]) -> str:
-    """A path is relative to the file that it stands in; a name is looked up where it is needed."""
+    """Resolve a path relative to its file; a bare name is looked up on PATH later."""
     if command.startswith("~/"):
         return environment.get("HOME", "~") + command[1:]
     return str(path.parent.absolute() / command) if "/" in command else command
 
 
-def _resolve_bases(below: Mapping[str, ProfileSource], own: Mapping[str, ProfileSource]) -> dict[str, ProfileSource]:
-    """Each of one layer, made whole by what it is like, in its own layer or in those below."""
+def _resolve_bases(lower: Mapping[str, ProfileSource], layer: Mapping[str, ProfileSource]) -> dict[str, ProfileSource]:
+    """The profiles of one layer with inherited fields, from the same layer or from those below it."""
 
-    def whole(name: str, asked: tuple[str, ...]) -> ProfileFields:
-        if name not in own:
-            return below[name].table
-        written = own[name]
+    def resolve(name: str, chain: tuple[str, ...]) -> ProfileFields:
+        if name not in layer:
+            return lower[name].table
+        written = layer[name]
         like = written.table.get(BASE_FIELD, name)
         if like == name:
-            base = below[name].table if name in below else {}
-        elif like in asked:
-            raise Invalid(f"The profile of {asked[0]} in {written.source} is like itself, by way of {name}.")
-        elif like in own or like in below:
-            base = whole(like, (*asked, like))
+            base = lower[name].table if name in lower else {}
+        elif like in chain:
+            raise Invalid(f"The profile of {chain[0]} in {written.source} inherits from itself through {name}.")
+        elif like in layer or like in lower:
+            base = resolve(like, (*chain, like))
         else:
             raise Invalid(
                 f"The profile of {name} in {written.source} is wrong: {BASE_FIELD}: "
-                f"{format_unknown_agent(str(like), [*below, *own])}"
+                f"{format_unknown_agent(str(like), [*lower, *layer])}"
             )
         return _merge_tables(base, {field: value for field, value in written.table.items() if field != BASE_FIELD})
 
-    return {name: ProfileSource(whole(name, (name,)), written.source) for name, written in own.items()}
+    return {name: ProfileSource(resolve(name, (name,)), written.source) for name, written in layer.items()}
 
 
-def _merge_tables(base: Mapping[str, Any], upon: Mapping[str, Any]) -> ProfileFields:
-    """Tables are merged field by field; a list, as any other value, takes the place of what was there."""
+def _merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> ProfileFields:
+    """Merge tables field by field; a list or any other value replaces the earlier one."""
     merged = dict(base)
-    for name, value in upon.items():
-        below = merged.get(name)
-        merged[name] = _merge_tables(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    for name, value in overrides.items():
+        earlier = merged.get(name)
+        merged[name] = _merge_tables(earlier, value) if isinstance(earlier, dict) and isinstance(value, dict) else value
     return merged
 
 
@@ -176,17 +176,17 @@ def _build_profile(name: str, written: ProfileSource) -> Profile:
 
 
 def _format_validation_error(error: ValidationError) -> str:
-    """What is wrong with it; a field that there is not, with the nearest that there is."""
-    # A field that is mistyped is missing under its right name too; what was typed tells more.
+    """The first fault; for an unknown field, with the most similar one."""
+    # A mistyped field is also missing under its right name; the unknown field is the better message.
     faults = sorted(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
     first, place = faults[0], [str(part) for part in faults[0]["loc"]]
     if first["type"] == "missing":
-        other = "" if place[1:] else f', or say what other agent it is like, as in {BASE_FIELD} = "claude"'
+        other = "" if place[1:] else f', or inherit it from another agent, as in {BASE_FIELD} = "claude"'
         return f"{'.'.join(place)} is missing; set it{other}."
     if first["type"] != "extra_forbidden":
         return describe_error(error)
     tables: dict[str, type[BaseModel]] = {"accounts": ProfileAccount, "prices": ModelPrice}
     fields = list(tables.get(place[0] if place[1:] else "", Profile).model_fields)
-    near = get_close_matches(place[-1], fields, 1)
-    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}."
+    similar = get_close_matches(place[-1], fields, 1)
+    rest = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(fields)}."
     return f"{'.'.join(place)}: there is no such field; {rest}"

@@ -1,6 +1,6 @@
-"""What stands for something else in a profile's texts: `{model}` in an argument, `~` and `$NAME` in a path or variable.
+"""Fills in the placeholders of a profile: `{model}` in an argument, `~` and `$NAME` in a path or variable.
 
-All is filled in once and from left to right: what comes in is never looked at again, whatever it holds.
+Each placeholder is replaced once, from left to right. Inserted text is not expanded again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _VARIABLE = re.compile(
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f]")
 
 
-def fill_arguments(words: Iterable[str], values: Mapping[str, str]) -> list[str]:
+def fill_arguments(arguments: Iterable[str], values: Mapping[str, str]) -> list[str]:
     """Arguments with what they stand for. A value that a program would take for an option is refused."""
 
     def value(name: str, *, alone: bool) -> str:
@@ -30,7 +30,7 @@ def fill_arguments(words: Iterable[str], values: Mapping[str, str]) -> list[str]
             )
         return found
 
-    return [PLACEHOLDER.sub(lambda hit: value(hit[1], alone=hit.start() == 0), word) for word in words]
+    return [PLACEHOLDER.sub(lambda hit: value(hit[1], alone=hit.start() == 0), argument) for argument in arguments]
 
 
 def fill_text(of: str, variables: Mapping[str, str]) -> str:

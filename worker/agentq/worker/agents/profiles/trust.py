@@ -1,7 +1,7 @@
-"""What keeps a repository from running its own programs through the agent that works on it.
+"""Stops a repository from running its own programs through the agent that works on it.
 
-Most agents are told by their arguments not to. Some obey certain files whatever they are told; beside these they are
-not started, unless whoever submits trusts the repository.
+Most agents are told by their arguments not to. Some obey certain files in any case; if those exist, they are
+not started unless the submitter trusts the repository.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def find_hostile_file(profile: Profile, folder: Path) -> Path | None:
     A link counts as what it is called, wherever it leads; the agent would follow it. What lies in the home itself is
     the user's own.
     """
-    if not profile.hostile:
+    if not profile.unsafe_files:
         return None
     here = Path(os.path.realpath(folder))
     home = Path(os.path.realpath(os.path.expanduser("~")))
     for above in (here, *here.parents):
         if above == home:
             return None
-        for pattern in profile.hostile:
+        for pattern in profile.unsafe_files:
             if os.path.lexists(above / pattern):
                 return above / pattern
     return None
