@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from agents.sealed import URL, Sealed
-from support.agent_studio import Studio
+from support.agent_workers import Agents
 from support.requirements import agent_programs
 from support.servers import until
 
 from agentq.coordinator.runs.run_record import RunRecord
 
 
-class RealStudio:
+class RealAgents:
     """A studio whose workers have the real agents, where these reach nothing but the stub models."""
 
-    def __init__(self, studio: Studio, sealed: Sealed, home: Path) -> None:
+    def __init__(self, studio: Agents, sealed: Sealed, home: Path) -> None:
         self.studio = studio
         self.sealed = sealed
         self.home = home

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 from support.servers import until
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
@@ -21,7 +21,7 @@ env = {STANDIN_ACCOUNT = "home"}
 
 
 @pytest.mark.full("takes 2 s")
-def test_an_account_limit_puts_the_run_off_until_the_reset_and_costs_no_attempt(studio: Studio) -> None:
+def test_an_account_limit_puts_the_run_off_until_the_reset_and_costs_no_attempt(studio: Agents) -> None:
     studio.worker()
     before_ms = time.time() * 1000
 
@@ -37,7 +37,7 @@ def test_an_account_limit_puts_the_run_off_until_the_reset_and_costs_no_attempt(
 
 
 @pytest.mark.full("takes 6 s")
-def test_while_the_account_is_shut_others_wait_for_it_and_say_so_until_it_is_opened(studio: Studio) -> None:
+def test_while_the_account_is_shut_others_wait_for_it_and_say_so_until_it_is_opened(studio: Agents) -> None:
     studio.worker()
     studio.reaches(studio.submit("AT 1 LIMIT 10m", "SAY done"), "scheduled")
     other = studio.submit("SAY done")
@@ -51,7 +51,7 @@ def test_while_the_account_is_shut_others_wait_for_it_and_say_so_until_it_is_ope
 
 
 @pytest.mark.full("takes 1 s")
-def test_another_agent_goes_on_while_an_account_is_shut(studio: Studio) -> None:
+def test_another_agent_goes_on_while_an_account_is_shut(studio: Agents) -> None:
     studio.configure('[agents.other]\nlike = "standin"\n')
     studio.worker()
     studio.reaches(studio.submit("AT 1 LIMIT 10m", "SAY done"), "scheduled")
@@ -60,7 +60,7 @@ def test_another_agent_goes_on_while_an_account_is_shut(studio: Studio) -> None:
 
 
 @pytest.mark.full("takes 2 s")
-def test_a_run_that_brings_a_wrong_key_of_its_own_shuts_nobody_s_account(studio: Studio) -> None:
+def test_a_run_that_brings_a_wrong_key_of_its_own_shuts_nobody_s_account(studio: Agents) -> None:
     studio.configure('[agents.standin.login]\nenv = ["STANDIN_KEY"]\n')
     studio.worker()
 
@@ -70,7 +70,7 @@ def test_a_run_that_brings_a_wrong_key_of_its_own_shuts_nobody_s_account(studio:
 
 
 @pytest.mark.full("takes 2 s")
-def test_accounts_take_turns(studio: Studio) -> None:
+def test_accounts_take_turns(studio: Agents) -> None:
     studio.configure(ACCOUNTS)
     studio.worker()
 
@@ -83,7 +83,7 @@ def test_accounts_take_turns(studio: Studio) -> None:
     assert run.deferrals == run.failures == 0
 
 
-def test_a_run_that_does_not_want_to_wait_for_the_reset_fails(studio: Studio) -> None:
+def test_a_run_that_does_not_want_to_wait_for_the_reset_fails(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("LIMIT 10m", turn={"on_limit": "fail"})
@@ -93,7 +93,7 @@ def test_a_run_that_does_not_want_to_wait_for_the_reset_fails(studio: Studio) ->
 
 
 @pytest.mark.full("takes 2 s")
-def test_a_throttle_is_a_backoff_and_shuts_nothing(studio: Studio) -> None:
+def test_a_throttle_is_a_backoff_and_shuts_nothing(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("AT 1 THROTTLE", "SAY done", retry=RetryPolicy(delay_ms=10))
@@ -106,7 +106,7 @@ def test_a_throttle_is_a_backoff_and_shuts_nothing(studio: Studio) -> None:
 
 @pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize("trouble", ["AUTH", "CREDIT"])
-def test_a_login_problem_fails_the_run_and_holds_back_the_others(studio: Studio, trouble: str) -> None:
+def test_a_login_problem_fails_the_run_and_holds_back_the_others(studio: Agents, trouble: str) -> None:
     studio.worker()
 
     run = studio.run(trouble)
@@ -130,7 +130,7 @@ def test_a_login_problem_fails_the_run_and_holds_back_the_others(studio: Studio,
     ],
 )
 def test_each_way_to_hang_has_a_class_of_its_own(
-    studio: Studio, line: str, how: dict[str, object], class_: OutcomeClass, state: str
+    studio: Agents, line: str, how: dict[str, object], class_: OutcomeClass, state: str
 ) -> None:
     studio.worker()
 
@@ -151,7 +151,7 @@ def test_each_way_to_hang_has_a_class_of_its_own(
     ],
 )
 def test_a_budget_ends_the_run_while_it_runs(
-    studio: Studio, lines: tuple[str, ...], budgets: dict[str, object], verdict: str
+    studio: Agents, lines: tuple[str, ...], budgets: dict[str, object], verdict: str
 ) -> None:
     studio.worker()
 
@@ -164,7 +164,7 @@ def test_a_budget_ends_the_run_while_it_runs(
 
 
 @pytest.mark.full("takes 2 s")
-def test_a_cancelled_agent_is_ended_with_all_that_it_started(studio: Studio) -> None:
+def test_a_cancelled_agent_is_ended_with_all_that_it_started(studio: Agents) -> None:
     studio.worker()
     run = studio.submit("GRANDCHILD", "SAY begun", "STUBBORN", "HANG")
     studio.until_said(run, "begun")

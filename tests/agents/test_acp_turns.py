@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 
 AGENT = Path(__file__).parent.parent / "support" / "acp_agent.py"
 
 
 @pytest.fixture
-def acp(studio: Studio) -> Studio:
+def acp(studio: Agents) -> Agents:
     """The studio, with an agent `scripted` that does what its prompt says and remembers its conversations."""
     kept, asked = studio.crew.folder / "kept", studio.crew.folder / "asked"
     kept.mkdir()
@@ -24,12 +24,12 @@ def acp(studio: Studio) -> Studio:
     return studio
 
 
-def asked(studio: Studio, method: str) -> list[dict[str, object]]:
+def asked(studio: Agents, method: str) -> list[dict[str, object]]:
     lines = (studio.crew.folder / "asked").read_text().splitlines()
     return [about for about in map(json.loads, lines) if about["method"] == method]
 
 
-def test_a_turn_over_the_protocol_is_told_and_judged_as_any_other(acp: Studio) -> None:
+def test_a_turn_over_the_protocol_is_told_and_judged_as_any_other(acp: Agents) -> None:
     acp.worker()
 
     run = acp.run("TOOL edit a.py", "ASK execute make", "COST 0.25", "SAY all done", agent="scripted")
@@ -43,7 +43,7 @@ def test_a_turn_over_the_protocol_is_told_and_judged_as_any_other(acp: Studio) -
 
 
 @pytest.mark.full("takes 1 s")
-def test_permissions_reach_the_agent(acp: Studio) -> None:
+def test_permissions_reach_the_agent(acp: Agents) -> None:
     acp.worker()
 
     run = acp.run("ASK execute make", "SAY x", agent="scripted", turn={"permissions": "full"})
@@ -53,7 +53,7 @@ def test_permissions_reach_the_agent(acp: Studio) -> None:
 
 
 @pytest.mark.full("takes 3 s")
-def test_another_attempt_goes_on_with_the_conversation_and_pays_its_own(acp: Studio) -> None:
+def test_another_attempt_goes_on_with_the_conversation_and_pays_its_own(acp: Agents) -> None:
     acp.worker()
 
     run = acp.run("COST 2", "TOKENS 10 100 1", "SAY so far", "ONCE 3", agent="scripted", retry={"failures": 1})
@@ -66,7 +66,7 @@ def test_another_attempt_goes_on_with_the_conversation_and_pays_its_own(acp: Stu
 
 
 @pytest.mark.full("takes 1 s")
-def test_an_order_to_stop_cancels_the_turn_of_the_agent(acp: Studio) -> None:
+def test_an_order_to_stop_cancels_the_turn_of_the_agent(acp: Agents) -> None:
     acp.worker()
     run = acp.submit("HANG", agent="scripted", stop_grace_ms=10_000)
     acp.until_said(run, "hanging")

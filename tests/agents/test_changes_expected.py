@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import RetryPolicy
@@ -14,12 +14,12 @@ CHANGES = {"expects": "changes"}
 
 
 @pytest.fixture(autouse=True)
-def _repository(studio: Studio) -> None:
+def _repository(studio: Agents) -> None:
     studio.repository()
 
 
 @pytest.mark.full("takes 2 s")
-def test_a_good_end_without_a_change_is_no_output(studio: Studio) -> None:
+def test_a_good_end_without_a_change_is_no_output(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("SAY all is done", turn=CHANGES)
@@ -31,7 +31,7 @@ def test_a_good_end_without_a_change_is_no_output(studio: Studio) -> None:
 
 
 @pytest.mark.full("takes 2 s")
-def test_a_change_is_one_whatever_was_said_of_it(studio: Studio) -> None:
+def test_a_change_is_one_whatever_was_said_of_it(studio: Agents) -> None:
     studio.worker()
 
     assert studio.run("WRITE new.txt hello", turn=CHANGES).state == "completed"
@@ -39,7 +39,7 @@ def test_a_change_is_one_whatever_was_said_of_it(studio: Studio) -> None:
     assert studio.run("RUN rm there", turn=CHANGES).state == "completed"
 
 
-def test_an_agent_may_declare_that_nothing_has_to_be_changed(studio: Studio) -> None:
+def test_an_agent_may_declare_that_nothing_has_to_be_changed(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("""RUN printf '{"no_changes": "it is right"}' > "$AGENTQ_RESULT\"""", turn=CHANGES)
@@ -49,7 +49,9 @@ def test_an_agent_may_declare_that_nothing_has_to_be_changed(studio: Studio) -> 
     assert run.outcome.result == {"no_changes": "it is right"}
 
 
-def test_outside_of_git_a_run_that_is_to_change_something_is_refused_before_it_costs_anything(studio: Studio) -> None:
+def test_outside_of_git_a_run_that_is_to_change_something_is_refused_before_it_costs_anything(
+    studio: Agents,
+) -> None:
     shutil.rmtree(studio.folder / ".git")
     studio.worker()
 
@@ -63,7 +65,7 @@ def test_outside_of_git_a_run_that_is_to_change_something_is_refused_before_it_c
 
 
 @pytest.mark.full("takes 2 s")
-def test_what_an_earlier_attempt_changed_counts(studio: Studio) -> None:
+def test_what_an_earlier_attempt_changed_counts(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run(
@@ -78,7 +80,7 @@ def test_what_an_earlier_attempt_changed_counts(studio: Studio) -> None:
     assert len(run.attempts) == 2
 
 
-def test_a_run_that_need_not_change_anything_is_not_asked_to(studio: Studio) -> None:
+def test_a_run_that_need_not_change_anything_is_not_asked_to(studio: Agents) -> None:
     studio.worker()
 
     assert word(studio.run("SAY that is how it works")).verdict == "ok"

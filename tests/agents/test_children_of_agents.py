@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 
 AGENTQ = f"{sys.executable} -m agentq.cli.main"
 FULL = {"permissions": "full"}
@@ -13,18 +13,18 @@ MAY = ("agent", "command")
 
 
 @pytest.fixture
-def told(studio: Studio) -> Studio:
+def told(studio: Agents) -> Agents:
     """With a worker that has room for children."""
     studio.worker(slots=4)
     return studio
 
 
-def returned(studio: Studio, run: str) -> list[tuple[bool, str]]:
+def returned(studio: Agents, run: str) -> list[tuple[bool, str]]:
     """What its tools came to."""
     return [(doing.ok, doing.text) for doing in studio.doings(run) if doing.type == "tool_end"]
 
 
-def test_an_agent_has_a_child_waits_for_it_and_reads_what_it_wrote(told: Studio) -> None:
+def test_an_agent_has_a_child_waits_for_it_and_reads_what_it_wrote(told: Agents) -> None:
     run = told.run(
         f"RUN {AGENTQ} submit --child --name mine --wait -- sh -c 'echo from the child' > id",
         f"RUN {AGENTQ} logs $(cut -d ' ' -f 1 id | head -1)",
@@ -42,7 +42,7 @@ def test_an_agent_has_a_child_waits_for_it_and_reads_what_it_wrote(told: Studio)
 
 
 @pytest.mark.full("takes 1 s")
-def test_an_agent_ends_its_child_and_hears_of_it(told: Studio) -> None:
+def test_an_agent_ends_its_child_and_hears_of_it(told: Agents) -> None:
     run = told.run(
         f"RUN {AGENTQ} submit --child -- sleep 1000 > id",
         f"RUN {AGENTQ} cancel $(cat id) --reason enough",
@@ -68,7 +68,7 @@ def test_an_agent_ends_its_child_and_hears_of_it(told: Studio) -> None:
         ("down", "not for an agent in its run"),
     ],
 )
-def test_what_an_agent_may_not_do_is_told_in_a_sentence(told: Studio, words: str, sentence: str) -> None:
+def test_what_an_agent_may_not_do_is_told_in_a_sentence(told: Agents, words: str, sentence: str) -> None:
     run = told.run(f"RUN {AGENTQ} {words}; echo exit $?", turn=FULL, may_submit=MAY)
 
     (answer,) = (text for _, text in returned(told, run.id))
@@ -78,20 +78,20 @@ def test_what_an_agent_may_not_do_is_told_in_a_sentence(told: Studio, words: str
 
 
 @pytest.mark.full("takes 2 s")
-def test_an_agent_starts_no_commands_by_having_children_unless_its_submitter_says_so(told: Studio) -> None:
+def test_an_agent_starts_no_commands_by_having_children_unless_its_submitter_says_so(told: Agents) -> None:
     run = told.run(f"RUN {AGENTQ} submit --child -- true")
 
     assert "its may_submit would have to name command" in returned(told, run.id)[0][1]
 
 
 @pytest.mark.full("takes 1 s")
-def test_the_token_is_seen_by_nobody(told: Studio) -> None:
+def test_the_token_is_seen_by_nobody(told: Agents) -> None:
     run = told.run("RUN echo $AGENTQ_TOKEN", turn=FULL)
 
     assert returned(told, run.id)[0][1].strip() == "[redacted]"
 
 
-def test_an_agent_declares_that_nothing_has_to_be_changed(told: Studio) -> None:
+def test_an_agent_declares_that_nothing_has_to_be_changed(told: Agents) -> None:
     told.repository()
     run = told.run(f'RUN {AGENTQ} declare no-changes "It is right as it is."', turn={**FULL, "expects": "changes"})
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from support.agent_studio import Studio
+from support.agent_workers import Agents
 
 from agentq.cli.main import main
 from agentq.sdk import connect
@@ -17,7 +17,7 @@ Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def typed(studio: Studio, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+def typed(studio: Agents, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     """Calls `agentq` beside the worker, in its folder; the exit code and what was printed."""
     monkeypatch.chdir(studio.folder)
     for name, value in studio.crew.settings.to_environment().items():
@@ -33,7 +33,7 @@ def typed(studio: Studio, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.mark.full("takes 2 s")
-def test_a_conversation_goes_on_where_it_was_and_is_told_in_order(studio: Studio, typed: Typed) -> None:
+def test_a_conversation_goes_on_where_it_was_and_is_told_in_order(studio: Agents, typed: Typed) -> None:
     studio.worker()
     typed("session", "new", "chat", "--agent", "standin")
 
@@ -50,7 +50,7 @@ def test_a_conversation_goes_on_where_it_was_and_is_told_in_order(studio: Studio
 
 
 @pytest.mark.full("takes 2 s")
-def test_who_sends_to_a_busy_session_does_not_wait_and_is_told_so(studio: Studio, typed: Typed) -> None:
+def test_who_sends_to_a_busy_session_does_not_wait_and_is_told_so(studio: Agents, typed: Typed) -> None:
     studio.worker()
     typed("session", "new", "chat", "--agent", "standin")
     first = typed("session", "send", "chat", "SAY working\nHANG")[1].strip()
@@ -66,7 +66,7 @@ def test_who_sends_to_a_busy_session_does_not_wait_and_is_told_so(studio: Studio
 
 
 @pytest.mark.full("takes 2 s")
-def test_a_fork_remembers_and_leaves_the_other_as_it_was(studio: Studio, typed: Typed) -> None:
+def test_a_fork_remembers_and_leaves_the_other_as_it_was(studio: Agents, typed: Typed) -> None:
     studio.worker(slots=2)
     typed("session", "new", "chat", "--agent", "standin")
     typed("session", "send", "chat", "SAY one", "--wait")
@@ -81,7 +81,7 @@ def test_a_fork_remembers_and_leaves_the_other_as_it_was(studio: Studio, typed: 
 
 
 @pytest.mark.full("takes 2 s")
-def test_an_agent_is_followed_live_from_another_terminal(studio: Studio, typed: Typed) -> None:
+def test_an_agent_is_followed_live_from_another_terminal(studio: Agents, typed: Typed) -> None:
     studio.worker()
     run = studio.submit("SAY first", "RUN sh -c 'until [ -e go ]; do sleep 0.05; done; echo gone'", "SAY last")
     studio.until_said(run, "first")
@@ -101,7 +101,7 @@ def test_an_agent_is_followed_live_from_another_terminal(studio: Studio, typed: 
     assert typed("wait", run)[0] == 0
 
 
-def test_from_python_it_is_the_same(studio: Studio) -> None:
+def test_from_python_it_is_the_same(studio: Agents) -> None:
     studio.worker()
     settings = studio.crew.settings
     with connect(settings.url, namespace=settings.namespace) as client:

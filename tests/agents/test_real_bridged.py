@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from agents.real import RealStudio, processes
-from support.agent_studio import word
+from agents.real import RealAgents, processes
+from support.agent_workers import word
 from support.servers import until
 
 pytestmark = pytest.mark.needs("agents", "namespaces")
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.needs("agents", "namespaces")
 MODEL = "gemini-2.5-pro"
 
 
-def test_a_prompt_becomes_a_changed_file_and_an_outcome(real: RealStudio) -> None:
+def test_a_prompt_becomes_a_changed_file_and_an_outcome(real: RealAgents) -> None:
     real.studio.repository()
     real.worker()
 
@@ -25,7 +25,7 @@ def test_a_prompt_becomes_a_changed_file_and_an_outcome(real: RealStudio) -> Non
     assert {"tool", "tool_end", "text", "result"} <= {doing.type for doing in real.studio.doings(run.id)}
 
 
-def test_a_second_turn_goes_on_in_the_conversation_of_the_first(real: RealStudio) -> None:
+def test_a_second_turn_goes_on_in_the_conversation_of_the_first(real: RealAgents) -> None:
     real.worker()
     real.studio.sessions.new("talk", "opencode-acp", cwd=str(real.studio.folder))
 
@@ -38,7 +38,7 @@ def test_a_second_turn_goes_on_in_the_conversation_of_the_first(real: RealStudio
     assert word(first).session == word(second).session
 
 
-def test_a_cancelled_one_is_gone_with_its_agent_and_its_tools(real: RealStudio) -> None:
+def test_a_cancelled_one_is_gone_with_its_agent_and_its_tools(real: RealAgents) -> None:
     real.worker()
     run = real.submit("gemini-acp", "SCN:toolsleep 600", turn={"model": MODEL, "permissions": "full"})
     real.process(run, "tail")

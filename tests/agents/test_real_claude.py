@@ -7,8 +7,8 @@ import signal
 import time
 
 import pytest
-from agents.real import RealStudio, processes
-from support.agent_studio import word
+from agents.real import RealAgents, processes
+from support.agent_workers import word
 from support.servers import until
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
@@ -21,7 +21,7 @@ A_REQUEST_USD = 0.006
 ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
 
-def test_a_prompt_becomes_a_tool_s_work_a_changed_file_and_an_outcome(real: RealStudio) -> None:
+def test_a_prompt_becomes_a_tool_s_work_a_changed_file_and_an_outcome(real: RealAgents) -> None:
     real.studio.repository()
     real.worker()
 
@@ -41,7 +41,7 @@ def test_a_prompt_becomes_a_tool_s_work_a_changed_file_and_an_outcome(real: Real
     assert [asked["key"] for asked in real.sealed.asked()] == ["stub", "stub"]
 
 
-def test_a_second_turn_goes_on_in_the_same_conversation_and_costs_only_its_own(real: RealStudio) -> None:
+def test_a_second_turn_goes_on_in_the_same_conversation_and_costs_only_its_own(real: RealAgents) -> None:
     real.worker()
     real.studio.sessions.new("talk", "claude", cwd=str(real.studio.folder))
 
@@ -55,7 +55,7 @@ def test_a_second_turn_goes_on_in_the_same_conversation_and_costs_only_its_own(r
     assert real.studio.sessions.get("talk").spent.cost_usd == pytest.approx(3 * A_REQUEST_USD)
 
 
-def test_a_fork_is_another_conversation_that_knows_the_first(real: RealStudio) -> None:
+def test_a_fork_is_another_conversation_that_knows_the_first(real: RealAgents) -> None:
     real.worker()
     real.studio.sessions.new("talk", "claude", cwd=str(real.studio.folder))
     first = real.run("claude", "one", session="talk")
@@ -68,7 +68,9 @@ def test_a_fork_is_another_conversation_that_knows_the_first(real: RealStudio) -
     assert word(forked).session != word(first).session
 
 
-def test_a_killed_agent_is_tried_again_in_its_conversation_and_its_tool_is_not_left_behind(real: RealStudio) -> None:
+def test_a_killed_agent_is_tried_again_in_its_conversation_and_its_tool_is_not_left_behind(
+    real: RealAgents,
+) -> None:
     real.worker()
     run = real.submit("claude", "SCN:toolsleep 600", retry=ONCE_MORE)
     tool = real.process(run, "tail")
@@ -85,7 +87,7 @@ def test_a_killed_agent_is_tried_again_in_its_conversation_and_its_tool_is_not_l
     assert list(processes(run)) == []
 
 
-def test_a_killed_worker_s_turn_is_gone_on_with_by_another(real: RealStudio) -> None:
+def test_a_killed_worker_s_turn_is_gone_on_with_by_another(real: RealAgents) -> None:
     first = real.worker()
     run = real.submit("claude", "SCN:toolsleep 600")
     real.process(run, "tail")
@@ -102,7 +104,7 @@ def test_a_killed_worker_s_turn_is_gone_on_with_by_another(real: RealStudio) -> 
     until(lambda: not list(processes(run)), "all processes of the run to be gone")
 
 
-def test_a_subscription_s_limit_puts_the_run_off_until_its_reset(real: RealStudio) -> None:
+def test_a_subscription_s_limit_puts_the_run_off_until_its_reset(real: RealAgents) -> None:
     real.worker(subscription=True)
     before_ms = time.time() * 1000
 
@@ -117,7 +119,7 @@ def test_a_subscription_s_limit_puts_the_run_off_until_its_reset(real: RealStudi
     until(lambda: "limit" in real.studio.why(other), "why to tell of the limit")
 
 
-def test_a_wrong_key_fails_the_run_as_a_login_problem(real: RealStudio) -> None:
+def test_a_wrong_key_fails_the_run_as_a_login_problem(real: RealAgents) -> None:
     real.worker()
 
     run = real.run("claude", "SCN:401")
@@ -128,7 +130,7 @@ def test_a_wrong_key_fails_the_run_as_a_login_problem(real: RealStudio) -> None:
     assert word(run).verdict == "auth"
 
 
-def test_a_wish_to_be_woken_ends_the_process_and_is_kept_by_us(real: RealStudio) -> None:
+def test_a_wish_to_be_woken_ends_the_process_and_is_kept_by_us(real: RealAgents) -> None:
     real.worker()
     run = real.submit("claude", "SCN:wakeup 60 SCN:text It is done.")
 
@@ -143,7 +145,7 @@ def test_a_wish_to_be_woken_ends_the_process_and_is_kept_by_us(real: RealStudio)
     assert ended.outcome.result == "It is done."
 
 
-def test_what_it_may_not_do_is_told_and_not_done(real: RealStudio) -> None:
+def test_what_it_may_not_do_is_told_and_not_done(real: RealAgents) -> None:
     real.worker()
 
     run = real.run("claude", "SCN:tool", turn={"permissions": "read"})
@@ -153,7 +155,7 @@ def test_what_it_may_not_do_is_told_and_not_done(real: RealStudio) -> None:
     assert not (real.studio.folder / "made.txt").exists()
 
 
-def test_its_budgets_end_a_loop(real: RealStudio) -> None:
+def test_its_budgets_end_a_loop(real: RealAgents) -> None:
     real.worker()
 
     money = real.run("claude", "SCN:toolloop", turn={"budgets": {"cost_usd": 0.02}})
@@ -162,7 +164,7 @@ def test_its_budgets_end_a_loop(real: RealStudio) -> None:
     assert [word(money).verdict, word(turns).verdict] == ["budget", "max_turns"]
 
 
-def test_a_cancelled_agent_is_gone_with_its_tools(real: RealStudio) -> None:
+def test_a_cancelled_agent_is_gone_with_its_tools(real: RealAgents) -> None:
     real.worker()
     run = real.submit("claude", "SCN:toolsleep 600")
     real.process(run, "tail")

@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from agents.real import RealStudio, processes
-from support.agent_studio import word
+from agents.real import RealAgents, processes
+from support.agent_workers import word
 from support.processes import send
 from support.servers import until
 
@@ -23,7 +23,7 @@ ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
 
 @pytest.mark.parametrize("agent", OTHERS)
-def test_two_turns_of_a_conversation_work_and_the_second_knows_the_first(real: RealStudio, agent: str) -> None:
+def test_two_turns_of_a_conversation_work_and_the_second_knows_the_first(real: RealAgents, agent: str) -> None:
     real.studio.repository()
     real.worker()
     turn = {"model": MODELS.get(agent), "expects": "changes"}
@@ -43,7 +43,7 @@ def test_two_turns_of_a_conversation_work_and_the_second_knows_the_first(real: R
 
 
 @pytest.mark.parametrize("agent", OTHERS)
-def test_a_wrong_key_is_a_login_problem(real: RealStudio, agent: str) -> None:
+def test_a_wrong_key_is_a_login_problem(real: RealAgents, agent: str) -> None:
     real.worker()
 
     run = real.run(agent, "SCN:401", turn={"model": MODELS.get(agent)})
@@ -53,7 +53,7 @@ def test_a_wrong_key_is_a_login_problem(real: RealStudio, agent: str) -> None:
     assert run.outcome.class_ is OutcomeClass.AUTH, run.outcome
 
 
-def test_a_limit_that_codex_tells_in_prose_puts_the_run_off_until_then(real: RealStudio) -> None:
+def test_a_limit_that_codex_tells_in_prose_puts_the_run_off_until_then(real: RealAgents) -> None:
     real.worker()
     before_ms = time.time() * 1000
 
@@ -63,7 +63,7 @@ def test_a_limit_that_codex_tells_in_prose_puts_the_run_off_until_then(real: Rea
     assert 7_100_000 < run.due_at_ms - before_ms < 7_300_000
 
 
-def test_a_quota_whose_end_gemini_tells_puts_the_run_off_until_then(real: RealStudio) -> None:
+def test_a_quota_whose_end_gemini_tells_puts_the_run_off_until_then(real: RealAgents) -> None:
     real.worker()
     before_ms = time.time() * 1000
 
@@ -76,7 +76,7 @@ def test_a_quota_whose_end_gemini_tells_puts_the_run_off_until_then(real: RealSt
     assert gate.shut_until_ms == run.due_at_ms
 
 
-def test_a_limit_of_which_opencode_tells_no_end_shuts_its_account_for_a_while(real: RealStudio) -> None:
+def test_a_limit_of_which_opencode_tells_no_end_shuts_its_account_for_a_while(real: RealAgents) -> None:
     real.worker()
 
     run = real.studio.reaches(real.submit("opencode", "SCN:quota 7200"), "scheduled")
@@ -88,7 +88,7 @@ def test_a_limit_of_which_opencode_tells_no_end_shuts_its_account_for_a_while(re
 
 
 @pytest.mark.parametrize("agent", ["gemini", "opencode"])
-def test_an_outage_that_the_agent_would_sit_out_puts_the_run_off_and_is_told(real: RealStudio, agent: str) -> None:
+def test_an_outage_that_the_agent_would_sit_out_puts_the_run_off_and_is_told(real: RealAgents, agent: str) -> None:
     real.worker()
 
     submitted = real.submit(agent, "SCN:529", turn={"model": MODELS.get(agent)})
@@ -104,7 +104,7 @@ def test_an_outage_that_the_agent_would_sit_out_puts_the_run_off_and_is_told(rea
 
 
 @pytest.mark.parametrize("agent", ["codex"])
-def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealStudio, agent: str) -> None:
+def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealAgents, agent: str) -> None:
     real.worker()
     run = real.submit(agent, "SCN:toolsleep 600", retry=ONCE_MORE, turn={"model": MODELS.get(agent)})
     real.process(run, "tail")
@@ -119,7 +119,7 @@ def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealStudio, age
     until(lambda: not list(processes(run)), "all processes of the run to be gone")
 
 
-def test_gemini_that_takes_no_notice_of_a_signal_is_ended_all_the_same(real: RealStudio) -> None:
+def test_gemini_that_takes_no_notice_of_a_signal_is_ended_all_the_same(real: RealAgents) -> None:
     real.worker()
     run = real.submit("gemini", "SCN:hang", turn={"model": MODELS["gemini"]})
     until(lambda: real.sealed.asked(), "gemini to ask", 40)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents.real import RealStudio
+from agents.real import RealAgents
 from support.requirements import AGENTS
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
@@ -19,7 +19,7 @@ MODELS = {"gemini": {"model": "gemini-2.5-flash"}}
 WRITES, COMMANDS = "SCN:tool", "SCN:shell touch made.txt"
 
 
-def outcomes(real: RealStudio, agent: str, *turns: tuple[str, dict[str, Any]]) -> list[tuple[str, bool]]:
+def outcomes(real: RealAgents, agent: str, *turns: tuple[str, dict[str, Any]]) -> list[tuple[str, bool]]:
     """The state of a run for each of these, and whether it has made the file, each in a folder of its own."""
     real.worker(slots=len(turns))
     folders = [real.studio.folder / str(place) for place in range(len(turns))]
@@ -33,7 +33,7 @@ def outcomes(real: RealStudio, agent: str, *turns: tuple[str, dict[str, Any]]) -
 
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent != "opencode"])
 def test_an_agent_that_may_read_changes_nothing_and_one_that_may_edit_runs_commands_too(
-    real: RealStudio, agent: str
+    real: RealAgents, agent: str
 ) -> None:
     read, edit = {"permissions": "read"}, {"permissions": "edit"}
 
@@ -43,12 +43,12 @@ def test_an_agent_that_may_read_changes_nothing_and_one_that_may_edit_runs_comma
     assert found[1][0] == "completed"
 
 
-def test_opencode_changes_nothing_where_it_may_read(real: RealStudio) -> None:
+def test_opencode_changes_nothing_where_it_may_read(real: RealAgents) -> None:
     """That it does where it may edit is shown elsewhere; it takes its time to start."""
     assert [made for _, made in outcomes(real, "opencode", (WRITES, {"permissions": "read"}))] == [False]
 
 
-def test_claude_runs_no_command_to_read_and_does_everything_also_as_root(real: RealStudio) -> None:
+def test_claude_runs_no_command_to_read_and_does_everything_also_as_root(real: RealAgents) -> None:
     found = outcomes(real, "claude", (COMMANDS, {"permissions": "read"}), (COMMANDS, {"permissions": "full"}))
 
     assert [made for _, made in found] == [False, True]
@@ -66,7 +66,7 @@ def hooked(folder: Path, mark: Path) -> None:
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": server}}))
 
 
-def test_nothing_of_a_repository_runs_unless_it_is_trusted(real: RealStudio, folder: Path) -> None:
+def test_nothing_of_a_repository_runs_unless_it_is_trusted(real: RealAgents, folder: Path) -> None:
     hooked(real.studio.folder, folder / "mark")
     real.worker()
 
@@ -80,7 +80,7 @@ def test_nothing_of_a_repository_runs_unless_it_is_trusted(real: RealStudio, fol
 
 
 @pytest.mark.parametrize(("agent", "name"), [("opencode", "opencode.json"), ("gemini", ".gemini/settings.json")])
-def test_an_agent_that_cannot_be_told_not_to_is_not_started(real: RealStudio, agent: str, name: str) -> None:
+def test_an_agent_that_cannot_be_told_not_to_is_not_started(real: RealAgents, agent: str, name: str) -> None:
     file = real.studio.folder / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("{}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.agent_studio import Studio
+from support.agent_workers import Agents
 
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.logs import Logs
@@ -14,7 +14,7 @@ KEY = "s3cr3t-of-this-test"
 SECRET = {"MY_API_KEY": KEY}
 
 
-def everything(studio: Studio, run: str) -> str:
+def everything(studio: Agents, run: str) -> str:
     """All that is kept of a run, but what it was submitted with."""
     outcome = studio.crew.records.get(run).outcome
     assert outcome is not None
@@ -23,13 +23,13 @@ def everything(studio: Studio, run: str) -> str:
     return log + outcome.model_dump_json() + files
 
 
-def command(studio: Studio, script: str, **env: str) -> str:
+def command(studio: Agents, script: str, **env: str) -> str:
     run = studio.crew.queue.submit(RunSpec.checked(kind="command", argv=["sh", "-c", script], env=env)).id
     studio.done(run)
     return run
 
 
-def test_a_command_tells_no_secret_in_any_way(studio: Studio) -> None:
+def test_a_command_tells_no_secret_in_any_way(studio: Agents) -> None:
     studio.worker()
     ways = (
         "echo key $MY_API_KEY; printf %s $MY_API_KEY | base64 >&2; printf s3cr3t; sleep 0.3; printf %s -of-this-test; "
@@ -51,7 +51,7 @@ def test_a_command_tells_no_secret_in_any_way(studio: Studio) -> None:
     assert "[redacted]" in (outcome.tail or "")
 
 
-def test_an_agent_tells_no_secret_and_is_understood_all_the_same(studio: Studio) -> None:
+def test_an_agent_tells_no_secret_and_is_understood_all_the_same(studio: Agents) -> None:
     line = {"type": "text", "text": f"it is {KEY}, not ghp_{'a1B2' * 9}"}
     facts = {"type": "facts", "ok": True, "concluded": True, "text": f"the key is {KEY}"}
     program = f"import json; print({json.dumps(json.dumps(line))}); print({json.dumps(json.dumps(facts))})"
@@ -73,7 +73,7 @@ permissions = {{ read = [], edit = [], full = [] }}
 
 
 @pytest.mark.parametrize("text", [KEY, "ghp_" + "a1B2" * 9])
-def test_whoever_wants_to_see_them_turns_it_off(studio: Studio, text: str) -> None:
+def test_whoever_wants_to_see_them_turns_it_off(studio: Agents, text: str) -> None:
     studio.worker({"AGENTQ_WORKER_REDACT": "false"})
 
     run = command(studio, f"echo {text}", **SECRET)

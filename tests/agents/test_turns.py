@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 
 from agentq.coordinator.model.lifecycle import OutcomeClass
 
 
-def test_a_prompt_becomes_a_changed_file_and_an_outcome_that_tells_of_it(studio: Studio) -> None:
+def test_a_prompt_becomes_a_changed_file_and_an_outcome_that_tells_of_it(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("THINK about it", "WRITE x.txt hello", "COST 0.12", "TOKENS 1000 20", "SAY all done")
@@ -26,7 +26,7 @@ def test_a_prompt_becomes_a_changed_file_and_an_outcome_that_tells_of_it(studio:
     assert run.spending.cost_usd == 0.12
 
 
-def test_what_an_agent_does_is_told_in_our_words_beside_its_own(studio: Studio) -> None:
+def test_what_an_agent_does_is_told_in_our_words_beside_its_own(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("WRITE x.txt hello", "RUN echo from a tool", "DENY WebFetch", "SAY all done")
@@ -41,7 +41,7 @@ def test_what_an_agent_does_is_told_in_our_words_beside_its_own(studio: Studio) 
     assert word(run).denials == ("WebFetch",)
 
 
-def test_an_agent_is_given_no_address_and_no_secret_of_the_worker_s(studio: Studio) -> None:
+def test_an_agent_is_given_no_address_and_no_secret_of_the_worker_s(studio: Agents) -> None:
     studio.worker({"MY_SECRET": "hidden"})
 
     run = studio.run("TELL env", env={"MINE": "1"})
@@ -52,7 +52,7 @@ def test_an_agent_is_given_no_address_and_no_secret_of_the_worker_s(studio: Stud
     assert not {"AGENTQ_URL", "MY_SECRET"} & set(names)
 
 
-def test_an_error_of_the_agent_s_is_a_failure_whatever_its_exit_code(studio: Studio) -> None:
+def test_an_error_of_the_agent_s_is_a_failure_whatever_its_exit_code(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("FAIL the tests do not pass")
@@ -63,7 +63,7 @@ def test_an_error_of_the_agent_s_is_a_failure_whatever_its_exit_code(studio: Stu
     assert "the tests do not pass" in (run.outcome.error or "")
 
 
-def test_a_system_prompt_reaches_the_agent_in_a_file(studio: Studio) -> None:
+def test_a_system_prompt_reaches_the_agent_in_a_file(studio: Agents) -> None:
     studio.worker()
     copy = 'RUN cat "$(dirname "$AGENTQ_RESULT")/system-prompt" > told'
 
@@ -73,7 +73,7 @@ def test_a_system_prompt_reaches_the_agent_in_a_file(studio: Studio) -> None:
     assert "--append-system-prompt-file" in studio.log(turn.id, "event")
 
 
-def test_a_turn_of_a_session_is_told_which(studio: Studio) -> None:
+def test_a_turn_of_a_session_is_told_which(studio: Agents) -> None:
     studio.worker()
     studio.sessions.new("chat", "standin", cwd=str(studio.folder))
     name = 'RUN printf %s "$AGENTQ_SESSION" > told'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.plan_stage import Studio, task
+from support.plan_stage import PlanStage, task
 from support.world import World
 
 from agentq.cli.plans.watch import PlanWatch
@@ -15,7 +15,7 @@ from agentq.sdk.redis_backend import RedisBackend
 def test_what_ends_a_plan_between_a_look_at_its_events_and_one_at_itself_is_heard(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    studio = Studio(world, [task("a"), task("b")])
+    studio = PlanStage(world, [task("a"), task("b")])
     watch = PlanWatch(RedisBackend(world.queue, world.settings), studio.plan)
     studio.claim()
     get = watch._plans.get

@@ -4,7 +4,7 @@ calls goes on."""
 from __future__ import annotations
 
 import pytest
-from support.plan_stage import Studio, task
+from support.plan_stage import PlanStage, task
 from support.world import World
 
 from agentq.coordinator.bounds import ADMITTED_PER_CALL, DEPENDENTS_PER_CALL, RETRIED_TASKS_PER_CALL, START_DEADLINE_MS
@@ -117,7 +117,7 @@ def test_p3_a_run_that_is_about_to_start_when_the_clock_is_set_has_its_time_anew
 
 def test_a_plan_that_is_being_stopped_is_stopped_though_the_clock_was_set_back(world: World) -> None:
     """One call cancels so many tasks; the promoter goes on with the rest at once, whatever the clock says."""
-    studio = Studio(world, [task(f"t{number}") for number in range(DEPENDENTS_PER_CALL + 1)])
+    studio = PlanStage(world, [task(f"t{number}") for number in range(DEPENDENTS_PER_CALL + 1)])
     partition = studio.plans.partition(studio.plan)
     assert world.store.call("plan/cancel", partition, studio.plan, "enough") == "ok 1"
 
@@ -130,7 +130,7 @@ def test_a_plan_that_is_being_stopped_is_stopped_though_the_clock_was_set_back(w
 
 def test_tasks_that_begin_again_with_another_do_so_though_the_clock_was_set_back(world: World) -> None:
     """One call brings back so many tasks; the promoter goes on with the rest at once, whatever the clock says."""
-    studio = Studio(
+    studio = PlanStage(
         world, [task("first"), *(task(f"t{number}", "first") for number in range(RETRIED_TASKS_PER_CALL + 1))]
     )
     studio.fail("first")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conformance.stage import MakeStage
-from support.plan_stage import Studio
+from support.plan_stage import PlanStage
 from support.world import World
 
 from agentq.coordinator.errors import WrongState
@@ -15,7 +15,7 @@ MAIN = base_key("/repository", "main")
 
 
 def test_the_first_commit_that_is_named_holds_for_all_tasks_of_a_plan(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     assert studio.claim() == ["a"]
     pin = world.queue.pin
     assert pin(studio.claims["a"], MAIN) is None

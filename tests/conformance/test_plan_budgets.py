@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.plan_stage import Studio, task
+from support.plan_stage import PlanStage, task
 from support.world import World
 
 from agentq.coordinator.errors import Duplicate
@@ -15,11 +15,11 @@ from agentq.coordinator.sessions.conversations import AgentConversations
 TASKS = [task("a"), task("b"), task("c", "a"), task("d", "c")]
 
 
-def studio_of(world: World, budget_usd: float | None) -> Studio:
-    return Studio(world, TASKS, budget_usd=budget_usd)
+def studio_of(world: World, budget_usd: float | None) -> PlanStage:
+    return PlanStage(world, TASKS, budget_usd=budget_usd)
 
 
-def spend(studio: Studio, name: str, cost_usd: float) -> None:
+def spend(studio: PlanStage, name: str, cost_usd: float) -> None:
     AgentConversations(studio.world.store).spend(studio.claims[name], AgentSpending(cost_usd=cost_usd, turns=1))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.plan_stage import DIAMOND, WORK, Studio, task
+from support.plan_stage import DIAMOND, WORK, PlanStage, task
 from support.world import World
 
 from agentq.coordinator.bounds import DEPENDENTS_PER_CALL, KEEP_MS, KEEP_MS_MIN
@@ -15,7 +15,7 @@ from agentq.coordinator.plans.verbs import ADDED_TASK_INDEX, Plans, TaskSubmissi
 
 
 def test_tasks_run_in_the_order_of_their_needs_and_the_plan_ends_with_the_last(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     assert (studio.state, studio.claim()) == ("running", ["a"])
     studio.finish("a")
     assert studio.claim() == ["b", "c"]
@@ -31,7 +31,7 @@ def test_tasks_run_in_the_order_of_their_needs_and_the_plan_ends_with_the_last(w
 
 
 def test_tasks_are_listed_in_their_order_page_by_page_and_by_state(world: World) -> None:
-    studio = Studio(world, [task(f"t{number:03}") for number in reversed(range(25))])
+    studio = PlanStage(world, [task(f"t{number:03}") for number in reversed(range(25))])
     studio.finish("t024")
 
     first, cursor = studio.plans.tasks(studio.plan, limit=10)
@@ -45,7 +45,7 @@ def test_tasks_are_listed_in_their_order_page_by_page_and_by_state(world: World)
 
 
 def test_a_plan_that_is_sent_again_is_the_same_plan(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.finish("a")
 
     with world.unchanged():
@@ -127,7 +127,7 @@ def test_an_open_plan_does_not_end_and_does_once_it_is_sealed(world: World) -> N
 
 
 def test_what_depends_on_a_failed_task_is_skipped_and_the_rest_goes_on(world: World) -> None:
-    studio = Studio(world, [*DIAMOND, task("other")])
+    studio = PlanStage(world, [*DIAMOND, task("other")])
     studio.finish("a")
     studio.fail("b")
     assert studio.state == "running"
@@ -138,7 +138,7 @@ def test_what_depends_on_a_failed_task_is_skipped_and_the_rest_goes_on(world: Wo
 
 
 def test_with_run_what_depends_on_a_failed_task_runs_all_the_same(world: World) -> None:
-    studio = Studio(world, on_failed="run")
+    studio = PlanStage(world, on_failed="run")
     studio.fail("a")
     studio.finish("b", "c", "d")
 
@@ -147,7 +147,7 @@ def test_with_run_what_depends_on_a_failed_task_runs_all_the_same(world: World) 
 
 def test_with_fail_plan_the_first_failure_stops_the_rest(world: World) -> None:
     """What runs is told to stop, all else is cancelled, also what depends on the failed one."""
-    studio = Studio(world, [*DIAMOND, task("other"), task("later", "other")], on_failed="fail-plan")
+    studio = PlanStage(world, [*DIAMOND, task("other"), task("later", "other")], on_failed="fail-plan")
     assert studio.claim() == ["a", "other"]
     studio.fail("a")
     assert studio.state == "stopping"
@@ -163,7 +163,7 @@ def test_with_fail_plan_the_first_failure_stops_the_rest(world: World) -> None:
 def test_a_stopped_plan_takes_no_task_and_none_of_it_is_claimed(world: World) -> None:
     """However many it has: what was not yet told is dropped by whoever would claim it."""
     many = [task(f"t{number}") for number in range(3 * DEPENDENTS_PER_CALL)]
-    studio = Studio(world, many, on_failed="fail-plan")
+    studio = PlanStage(world, many, on_failed="fail-plan")
     (claim,) = studio.lease.claim(1)
     world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
     assert studio.plans.counts(studio.plan)[State.PENDING] == 2 * DEPENDENTS_PER_CALL - 1
@@ -181,7 +181,7 @@ def test_a_plan_that_is_stopped_while_others_are_told_is_stopped_by_the_next_rou
     """Whatever else that round does: a task that it makes pending is cancelled as well."""
     fussy = WORK.model_copy(update={"on_failed": "fail"})
     later = WORK.model_copy(update={"delay_ms": 1_000})
-    studio = Studio(
+    studio = PlanStage(
         world, [task("x"), task("y", "x", spec=fussy), task("z", spec=later)], on_failed="fail-plan"
     )  # fmt: skip
     world.queue.cancel(studio.runs()["x"])
@@ -193,7 +193,7 @@ def test_a_plan_that_is_stopped_while_others_are_told_is_stopped_by_the_next_rou
 
 
 def test_a_cancelled_plan_ends_when_its_workers_have_confirmed(world: World) -> None:
-    studio = Studio(world, [*DIAMOND, *(task(f"t{number}", "a") for number in range(300))])
+    studio = PlanStage(world, [*DIAMOND, *(task(f"t{number}", "a") for number in range(300))])
     studio.claim()
 
     plan = studio.plans.cancel(studio.plan, "it was a mistake")
@@ -226,7 +226,7 @@ def test_a_plan_that_is_cancelled_before_all_of_it_is_there_ends_without_the_res
 
 
 def test_a_plan_that_has_ended_by_itself_cannot_be_cancelled(world: World) -> None:
-    studio = Studio(world, [task("a")])
+    studio = PlanStage(world, [task("a")])
     studio.finish("a")
 
     with world.unchanged(), pytest.raises(WrongState, match="is completed"):
@@ -237,7 +237,7 @@ def test_a_plan_that_has_ended_by_itself_cannot_be_cancelled(world: World) -> No
 
 
 def test_tasks_are_kept_while_their_plan_goes_on_and_then_go_with_it(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.finish("a")
     world.pass_ms(KEEP_MS)
     world.tick()
@@ -255,7 +255,7 @@ def test_tasks_are_kept_while_their_plan_goes_on_and_then_go_with_it(world: Worl
 
 
 def test_an_ended_plan_is_forgotten_on_request_and_no_other(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     with world.unchanged(), pytest.raises(WrongState, match="is running; only one that has ended"):
         studio.plans.forget(studio.plan)
     with world.unchanged():
@@ -315,7 +315,7 @@ def test_a_run_cannot_be_a_task_of_a_plan_that_does_not_exist(world: World) -> N
 
 
 def test_a_plan_whose_run_was_deleted_by_hand_ends_all_the_same(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.finish("a", "b", "c")
     partition = studio.plans.partition(studio.plan)
     world.store.connection.command("DEL", world.store.key(partition, "run", studio.runs()["d"]))

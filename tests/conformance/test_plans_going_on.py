@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.plan_stage import DIAMOND, Studio, task
+from support.plan_stage import DIAMOND, PlanStage, task
 from support.world import World
 
 from agentq.coordinator.bounds import RETRIED_TASKS_PER_CALL
@@ -14,7 +14,7 @@ from agentq.coordinator.model.spec import Outcome
 
 def test_a_task_that_begins_again_brings_back_what_was_skipped_for_it(world: World) -> None:
     """And not what was skipped for another."""
-    studio = Studio(world, [*DIAMOND, task("e", "d"), task("x"), task("y", "x", "a")])
+    studio = PlanStage(world, [*DIAMOND, task("e", "d"), task("x"), task("y", "x", "a")])
     studio.fail("a")
     studio.fail("x")
     assert studio.state == "failed"
@@ -33,7 +33,7 @@ def test_a_task_that_begins_again_brings_back_what_was_skipped_for_it(world: Wor
 
 
 def test_a_requeue_of_a_task_is_as_good_as_a_retry_of_its_plan(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.fail("a")
 
     assert world.queue.requeue(studio.runs()["a"]) is State.PENDING
@@ -42,7 +42,7 @@ def test_a_requeue_of_a_task_is_as_good_as_a_retry_of_its_plan(world: World) -> 
 
 
 def test_what_fails_again_does_not_begin_again_in_the_same_retry(world: World) -> None:
-    studio = Studio(world, [task(f"t{number}") for number in range(RETRIED_TASKS_PER_CALL + 50)])
+    studio = PlanStage(world, [task(f"t{number}") for number in range(RETRIED_TASKS_PER_CALL + 50)])
     claims = studio.lease.claim(1000)
     for claim in claims:
         world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
@@ -56,7 +56,7 @@ def test_what_fails_again_does_not_begin_again_in_the_same_retry(world: World) -
 
 
 def test_a_stopped_plan_that_is_retried_goes_on_where_it_was(world: World) -> None:
-    studio = Studio(world, on_failed="fail-plan")
+    studio = PlanStage(world, on_failed="fail-plan")
     studio.finish("a")
     studio.fail("b")
     studio.confirm()
@@ -73,7 +73,7 @@ def test_a_stopped_plan_that_is_retried_goes_on_where_it_was(world: World) -> No
 
 def test_a_cancelled_plan_begins_again_with_its_first_task(world: World) -> None:
     """What was cancelled waits for what it needs, as before; in whatever order they stand."""
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.plans.add(studio.plan, [task("e", "f"), task("f", "d")])
     studio.plans.cancel(studio.plan)
 
@@ -85,7 +85,7 @@ def test_a_cancelled_plan_begins_again_with_its_first_task(world: World) -> None
 
 
 def test_a_task_that_was_cancelled_by_hand_begins_again_only_if_all_are_to(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.finish("a")
     world.queue.cancel(studio.runs()["c"])
     studio.finish("b")
@@ -99,7 +99,7 @@ def test_a_task_that_was_cancelled_by_hand_begins_again_only_if_all_are_to(world
 
 
 def test_tasks_are_added_to_a_plan_that_runs_and_to_one_that_has_ended(world: World) -> None:
-    studio = Studio(world, [task("a")])
+    studio = PlanStage(world, [task("a")])
     added = studio.plans.add(studio.plan, [task("b", "a")])
     studio.finish("a", "b")
     assert (studio.state, studio.runs()["b"]) == ("completed", added["b"])

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from support.plan_stage import Studio, task
+from support.plan_stage import PlanStage, task
 from support.world import World
 
 from agentq.coordinator.bounds import TASKS_PER_CALL
@@ -70,7 +70,7 @@ def test_a_plan_whose_maker_dies_at_any_call_is_completed_by_the_same_words(
         assert plans.source(plan) == "the source"
 
 
-def life(studio: Studio) -> list[tuple[str, ...]]:
+def life(studio: PlanStage) -> list[tuple[str, ...]]:
     """A plan that fails, is retried, stopped, retried and completed; what was told of it, by task."""
     studio.finish("a")
     studio.fail("b")
@@ -87,7 +87,7 @@ def life(studio: Studio) -> list[tuple[str, ...]]:
 
 
 def test_a_plan_of_which_every_reply_was_lost_once_lives_the_same_life(world: World, repeating_world: World) -> None:
-    first, second = life(Studio(world)), life(Studio(repeating_world))
+    first, second = life(PlanStage(world)), life(PlanStage(repeating_world))
 
     assert first == second
     assert [word for name, event, word in first if event == "plan_ended"] == ["failed", "cancelled", "completed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.plan_stage import Studio, task
+from support.plan_stage import PlanStage, task
 from support.world import World
 
 from agentq.coordinator.errors import WaitTimedOut
@@ -13,7 +13,7 @@ from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.runs.merge_queue import merge_queue_id
 
 
-def why(studio: Studio, name: str) -> list[str]:
+def why(studio: PlanStage, name: str) -> list[str]:
     """The sentences about a task; explaining changes nothing."""
     with studio.world.unchanged():
         _, sentences = RunExplanation(studio.world.store, studio.world.settings).of(studio.runs()[name])
@@ -21,7 +21,7 @@ def why(studio: Studio, name: str) -> list[str]:
 
 
 def test_a_task_tells_its_plan_and_the_tasks_that_it_waits_for(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.claim()
 
     assert why(studio, "b")[0] == f"It waits for {studio.runs()['a']} (claimed on w1, the task a) to end."
@@ -29,7 +29,7 @@ def test_a_task_tells_its_plan_and_the_tasks_that_it_waits_for(world: World) -> 
 
 
 def test_a_task_that_was_skipped_tells_for_which_other(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     studio.fail("a")
     first = studio.runs()["a"]
 
@@ -41,7 +41,7 @@ def test_a_task_that_was_skipped_tells_for_which_other(world: World) -> None:
 
 
 def test_a_task_of_a_plan_that_was_stopped_tells_why(world: World) -> None:
-    studio = Studio(world, [task("a"), task("b")], on_failed="fail-plan")
+    studio = PlanStage(world, [task("a"), task("b")], on_failed="fail-plan")
     studio.claim()
     studio.fail("a")
     assert why(studio, "b")[-1] == (
@@ -53,7 +53,7 @@ def test_a_task_of_a_plan_that_was_stopped_tells_why(world: World) -> None:
 
 
 def test_a_task_of_a_plan_whose_submit_was_cut_tells_that(world: World) -> None:
-    studio = Studio(world)
+    studio = PlanStage(world)
     world.store.call("plan/create", studio.plans.partition(studio.plan), studio.plan, "", "", 0, "", "", "")
 
     assert why(studio, "a")[-2:] == [
@@ -65,7 +65,7 @@ def test_a_task_of_a_plan_whose_submit_was_cut_tells_that(world: World) -> None:
 
 
 def test_a_run_that_waits_to_move_its_branch_tells_who_is_at_it(world: World) -> None:
-    studio = Studio(world, [task("a"), task("b"), task("c")])
+    studio = PlanStage(world, [task("a"), task("b"), task("c")])
     studio.claim()
     line = merge_queue_id("/srv/shop", "main")
     for name in ("a", "b", "c"):
@@ -78,7 +78,7 @@ def test_a_run_that_waits_to_move_its_branch_tells_who_is_at_it(world: World) ->
 
 
 def test_whoever_waits_for_a_plan_is_told_when_it_has_ended(world: World) -> None:
-    studio = Studio(world, [task("a")])
+    studio = PlanStage(world, [task("a")])
     with pytest.raises(WaitTimedOut, match=f"The plan {studio.plan} has not ended in time; it is running."):
         studio.plans.wait(studio.plan, world.outcomes, timeout_ms=0)
     with ThreadPoolExecutor(1) as pool:

@@ -10,7 +10,7 @@ from functools import partial
 from signal import SIGKILL
 
 import pytest
-from support.concurrency import Crowd, running
+from support.concurrency import ThreadBarrier, running
 from support.servers import Server, until
 from support.world import World, checked
 
@@ -112,13 +112,13 @@ def test_every_way_to_end_ends_the_wait(world: World, end: str) -> None:
 def test_a_run_that_ends_as_its_wait_begins_is_never_missed(world: World) -> None:
     """Note the place, enter the wait, look: in any other order one of these would hang."""
     lease = world.worker("w1")
-    with Crowd(2) as crowd:
+    with ThreadBarrier(2) as threads:
         for _ in range(150):
             run = world.submit()
             (claim,) = lease.claim(1)
             begun = monotonic_ms()
 
-            _, ended = crowd.at_once(partial(finish, world, claim), partial(world.outcomes.wait, run, 30_000))
+            _, ended = threads.at_once(partial(finish, world, claim), partial(world.outcomes.wait, run, 30_000))
 
             assert isinstance(ended, RunRecord)
             assert ended.state is State.COMPLETED

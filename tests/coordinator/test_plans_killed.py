@@ -6,7 +6,7 @@ from contextlib import closing
 from signal import SIGKILL
 
 import pytest
-from support.plan_stage import DIAMOND, WORK, Studio, task
+from support.plan_stage import DIAMOND, WORK, PlanStage, task
 from support.servers import Server
 from support.world import checked
 
@@ -20,7 +20,7 @@ LINE = merge_queue_id("/srv/shop", "main")
 
 def test_a_plan_and_its_merge_line_go_on_where_they_were_after_the_server_was_killed(durable: Server) -> None:
     with closing(Connection(durable.url)) as connection, checked(connection) as world:
-        studio = Studio(world, [*DIAMOND, task("x")])
+        studio = PlanStage(world, [*DIAMOND, task("x")])
         studio.finish("a")
         studio.claim()
         elsewhere = WORK.model_copy(update={"queue": "elsewhere"})

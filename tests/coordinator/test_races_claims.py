@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from support.concurrency import Crowd, outcome_of, running
+from support.concurrency import ThreadBarrier, outcome_of, running
 from support.servers import until
 from support.world import World
 
@@ -133,10 +133,10 @@ def test_a_burst_is_claimed_once_and_nobody_gets_more_than_it_asked_for(world: W
         for _ in range(8):
             submitted.extend(receipt.id for receipt in world.queue.submit_many([SPEC] * 40))
 
-    with Crowd(9) as crowd:
+    with ThreadBarrier(9) as threads:
         for number in range(5):
             acts = [partial(take, lease, random.Random(number + place)) for place, lease in enumerate(leases)]
-            crowd.at_once(*acts, burst)
+            threads.at_once(*acts, burst)
 
     assert Counter(taken) == Counter(submitted)
     assert {len(record.runs) for record in world.records.workers()} == {200}
@@ -216,9 +216,9 @@ def test_closing_idle_lanes_never_drops_a_run(world: World) -> None:
 def test_one_dedupe_key_has_one_live_run_however_many_submit_at_once(world: World, if_live: str) -> None:
     """R38: and whoever came second knows which."""
     spec = RunSpec.checked(kind="command", argv=["true"], dedupe_key="nightly", if_live=if_live)
-    with Crowd(8) as crowd:
+    with ThreadBarrier(8) as threads:
         for _ in range(20):
-            receipts = crowd.at_once(*[outcome_of(partial(world.queue.submit, spec))] * 8)
+            receipts = threads.at_once(*[outcome_of(partial(world.queue.submit, spec))] * 8)
 
             live = [run.id for run in world.records.page().runs if run.state is State.PENDING]
             assert len(live) == 1
@@ -237,11 +237,11 @@ def test_one_dedupe_key_has_one_live_run_however_many_submit_at_once(world: Worl
 def test_an_end_and_a_new_submit_with_its_key_at_the_same_moment_leave_one_live_run_or_none(world: World) -> None:
     """R38: destroy and recreate."""
     spec = RunSpec.checked(kind="command", argv=["true"], dedupe_key="nightly")
-    with Crowd(3) as crowd:
+    with ThreadBarrier(3) as threads:
         for _ in range(50):
             before = world.queue.submit(spec).id
             acts = [partial(world.queue.submit, spec)] * 2
-            first, second, _ = crowd.at_once(*acts, partial(world.queue.cancel, before))
+            first, second, _ = threads.at_once(*acts, partial(world.queue.cancel, before))
             assert isinstance(first, SubmitReceipt)
             assert isinstance(second, SubmitReceipt)
 

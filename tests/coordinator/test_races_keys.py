@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.concurrency import Crowd
+from support.concurrency import ThreadBarrier
 from support.world import World
 
 from agentq.coordinator.model.lifecycle import HELD_STATES, LIVE_STATES
@@ -29,10 +29,10 @@ def test_whatever_meets_at_a_key_one_run_has_it_and_at_most_one_follows(world: W
         held[:] = lease.claim(10)
         assert len(held) <= 1, "two runs with one key at once"
 
-    with Crowd(CLIENTS + 1) as crowd:
+    with ThreadBarrier(CLIENTS + 1) as threads:
         for round_ in range(ROUNDS):
             first = round_ * CLIENTS
-            receipts = crowd.at_once(
+            receipts = threads.at_once(
                 *(
                     lambda number=number: world.queue.submit(spec(number, mode)).id
                     for number in range(first, first + CLIENTS)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from support.concurrency import Crowd, outcome_of
+from support.concurrency import ThreadBarrier, outcome_of
 from support.servers import until
 from support.world import World
 
@@ -96,13 +96,13 @@ def test_a_heartbeat_and_the_reaper_at_the_boundary_save_the_worker_or_lose_it(w
     """R15: never half of each."""
     lease = world.worker("w1")
     seen: set[bool] = set()
-    with Crowd(2) as crowd:
+    with ThreadBarrier(2) as threads:
         for number in range(ROUNDS):
             run = world.submit()
             (claim,) = lease.claim(1)
             to_the_boundary(world)
 
-            beat, lost = crowd.race(number, outcome_of(partial(lease.heartbeat, [claim])), world.reap)
+            beat, lost = threads.race(number, outcome_of(partial(lease.heartbeat, [claim])), world.reap)
 
             evicted = isinstance(beat, Evicted)
             seen.add(evicted)
@@ -120,13 +120,13 @@ def test_a_worker_that_registers_at_the_boundary_has_its_runs_or_a_new_life(worl
     """R15: never both; what it has no more, it is refused."""
     lease = world.worker("w1")
     seen: set[bool] = set()
-    with Crowd(2) as crowd:
+    with ThreadBarrier(2) as threads:
         for number in range(ROUNDS):
             run = world.submit()
             (claim,) = lease.claim(1)
             to_the_boundary(world)
 
-            held, lost = crowd.race(number, lease.register, world.reap)
+            held, lost = threads.race(number, lease.register, world.reap)
 
             seen.add(bool(held))
             assert (held, lost) in (([(run, claim.fence)], []), ([], ["w1"]))
@@ -139,13 +139,13 @@ def test_a_worker_that_registers_at_the_boundary_has_its_runs_or_a_new_life(worl
 
 def test_two_processes_that_come_for_one_id_at_the_boundary_are_one_worker(world: World) -> None:
     """R15, R18: one of them gets the id, the other is told so, and neither has the other's runs."""
-    with Crowd(3) as crowd:
+    with ThreadBarrier(3) as threads:
         for number in range(ROUNDS // 2):
             claim = world.held(f"w{number}")
             to_the_boundary(world)
             acts = [outcome_of(partial(world.worker, f"w{number}"))] * 2
 
-            *leases, _ = crowd.at_once(*acts, world.reap)
+            *leases, _ = threads.at_once(*acts, world.reap)
 
             assert sorted(type(lease).__name__ for lease in leases) == ["Duplicate", "WorkerLease"]
             (winner,) = [lease for lease in leases if isinstance(lease, WorkerLease)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from support.concurrency import Crowd
+from support.concurrency import ThreadBarrier
 from support.world import World
 
 from agentq.coordinator.errors import AgentqError
@@ -47,11 +47,11 @@ def test_a_wake_on_the_way_to_sleep_makes_one_new_attempt_and_only_after_the_old
 def test_a_wake_and_a_sleep_at_the_same_moment_always_end_awake(world: World) -> None:
     """R1: whichever of the two the server sees first."""
     lease = world.worker("w1")
-    with Crowd(3) as crowd:
+    with ThreadBarrier(3) as threads:
         for _ in range(ROUNDS):
             run = world.submit()
             claim = started(world, lease)
-            crowd.at_once(
+            threads.at_once(
                 partial(world.queue.park, claim, "asleep"),
                 partial(world.queue.wake, run),
                 partial(world.queue.wake, run),
@@ -67,11 +67,11 @@ def test_a_wake_and_a_sleep_at_the_same_moment_always_end_awake(world: World) ->
 def test_a_signal_and_a_sleep_at_the_same_moment_always_end_awake(world: World) -> None:
     """R1 and R29: with what was said, once, though it was said twice."""
     lease = world.worker("w1")
-    with Crowd(3) as crowd:
+    with ThreadBarrier(3) as threads:
         for _ in range(ROUNDS):
             run = world.submit()
             claim = started(world, lease)
-            crowd.at_once(
+            threads.at_once(
                 partial(world.queue.park, claim, wait=RunWait(signals=("go",))),
                 partial(world.queue.signal, run, "go", operation="said-twice"),
                 partial(world.queue.signal, run, "go", operation="said-twice"),
@@ -88,14 +88,14 @@ def test_a_signal_and_a_sleep_at_the_same_moment_always_end_awake(world: World) 
 @pytest.mark.full("takes 1 s")
 def test_the_ends_of_children_and_the_sleep_of_their_parent_at_the_same_moment_always_end_awake(world: World) -> None:
     lease, nursery = world.worker("w1"), world.worker("w2", "nursery")
-    with Crowd(3) as crowd:
+    with ThreadBarrier(3) as threads:
         for _ in range(ROUNDS):
             run = world.submit()
             claim = started(world, lease)
             for _ in range(2):
                 world.submit(parent=run, queue="nursery")
             first, second = nursery.claim(2)
-            crowd.at_once(
+            threads.at_once(
                 partial(world.queue.park, claim, wait=RunWait(children="all")),
                 partial(world.queue.finish, [(first, Outcome())]),
                 partial(world.queue.finish, [(second, Outcome())]),
@@ -164,12 +164,12 @@ def test_a_wake_of_one_attempt_does_not_keep_the_next_from_sleeping(
 def test_however_many_wake_a_run_it_wakes_once(world: World) -> None:
     """R3."""
     lease = world.worker("w1")
-    with Crowd(8) as crowd:
+    with ThreadBarrier(8) as threads:
         for _ in range(ROUNDS // 4):
             run = world.submit()
             world.queue.park(started(world, lease), "asleep")
 
-            states = crowd.at_once(*[partial(world.queue.wake, run)] * 8)
+            states = threads.at_once(*[partial(world.queue.wake, run)] * 8)
 
             assert states == [State.PENDING] * 8
             (again,) = lease.claim(5)
@@ -203,13 +203,13 @@ def test_an_alarm_that_is_due_when_the_run_falls_asleep_wakes_it_at_once(world: 
 def test_an_alarm_and_a_wake_at_the_same_moment_make_one_new_attempt(world: World) -> None:
     """R5, R3."""
     lease = world.worker("w1")
-    with Crowd(3) as crowd:
+    with ThreadBarrier(3) as threads:
         for _ in range(ROUNDS // 2):
             run = world.submit()
             world.queue.park(started(world, lease), "asleep", alarm_at_ms=world.now_ms + 5)
             world.pass_ms(5)
 
-            crowd.at_once(world.tick, world.tick, partial(world.queue.wake, run))
+            threads.at_once(world.tick, world.tick, partial(world.queue.wake, run))
 
             (again,) = lease.claim(5)
             assert world.event_names(run).count("woken") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from support.concurrency import Crowd, outcome_of
+from support.concurrency import ThreadBarrier, outcome_of
 from support.world import World
 
 from agentq.coordinator.bounds import STOP_DEADLINE_MS
@@ -48,11 +48,11 @@ def test_a_second_cancel_orders_nothing_and_moves_no_deadline(world: World) -> N
 def test_cancels_at_the_same_moment_order_one_stop(world: World) -> None:
     """R4."""
     lease = world.worker("w1")
-    with Crowd(8) as crowd:
+    with ThreadBarrier(8) as threads:
         for _ in range(10):
             run = world.submit()
             (claim,) = lease.claim(1)
-            crowd.at_once(*[partial(world.queue.cancel, run)] * 8)
+            threads.at_once(*[partial(world.queue.cancel, run)] * 8)
 
             assert orders(lease, "stop", [claim]).count(run) == 1
             assert world.event_names(run).count("stop_ordered") == 1
@@ -72,10 +72,10 @@ def test_a_cancel_and_a_claim_at_the_same_moment_end_in_one_of_two_ways(world: W
     """R9: it was cancelled and nobody has it, or its worker has it together with the order to stop."""
     lease = world.worker("w1")
     seen = set()
-    with Crowd(2) as crowd:
+    with ThreadBarrier(2) as threads:
         for number in range(ROUNDS):
             run = world.submit()
-            crowd.race(number, partial(world.queue.cancel, run), partial(lease.claim, 5))
+            threads.race(number, partial(world.queue.cancel, run), partial(lease.claim, 5))
 
             held = world.records.workers()[0].runs
             state = world.state(run)
@@ -95,11 +95,11 @@ def test_a_cancel_and_a_claim_at_the_same_moment_end_in_one_of_two_ways(world: W
 def test_a_patience_that_ends_as_the_run_is_claimed_ends_it_or_lets_it_begin(world: World) -> None:
     """R9: never both."""
     lease = world.worker("w1")
-    with Crowd(2) as crowd:
+    with ThreadBarrier(2) as threads:
         for _ in range(ROUNDS // 2):
             run = world.submit(expires_ms=1)
             world.pass_ms(1)
-            crowd.at_once(world.tick, partial(lease.claim, 5))
+            threads.at_once(world.tick, partial(lease.claim, 5))
 
             assert world.state(run) == "failed"
             assert world.records.workers()[0].runs == []
@@ -142,8 +142,8 @@ def test_a_draining_worker_is_told_so_and_gets_nothing(world: World) -> None:
 def test_a_worker_is_told_once_to_drain_however_many_say_so(world: World) -> None:
     """R12."""
     lease = world.worker("w1")
-    with Crowd(4) as crowd:
-        crowd.at_once(*[lambda: order_drain(world.store, 0, "w1", "by the pool")] * 3, lease.drain)
+    with ThreadBarrier(4) as threads:
+        threads.at_once(*[lambda: order_drain(world.store, 0, "w1", "by the pool")] * 3, lease.drain)
 
     assert len(orders(lease, "drain")) == 1
 
@@ -205,11 +205,11 @@ def test_a_drained_run_begins_elsewhere_only_when_its_worker_has_let_go(world: W
 def test_a_finish_and_a_stop_at_the_same_moment_end_the_run_once(world: World) -> None:
     """R13: the work is in, or the run is cancelled; whoever comes second is told which."""
     lease = world.worker("w1")
-    with Crowd(3) as crowd:
+    with ThreadBarrier(3) as threads:
         for _ in range(ROUNDS // 2):
             run = world.submit()
             (claim,) = lease.claim(1)
-            crowd.at_once(
+            threads.at_once(
                 outcome_of(partial(world.queue.cancel, run)),
                 outcome_of(partial(world.queue.fail, claim, STOPPED)),
                 outcome_of(partial(world.queue.finish, [(claim, Outcome())])),

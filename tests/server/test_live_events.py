@@ -21,7 +21,7 @@ from agentq.coordinator.bounds import EVENTS_KEPT
 from agentq.coordinator.security.tokens import Tokens
 from agentq.server.events.feed import KEPT_EVENTS_MAX
 
-Told = dict[str, Any]
+EventFields = dict[str, Any]
 
 
 class Listener:
@@ -30,10 +30,10 @@ class Listener:
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
 
-    def events(self, count: int | None = None) -> list[Told]:
+    def events(self, count: int | None = None) -> list[EventFields]:
         """The next events, or all to the end of the stream: each a dict of its fields, `data` read."""
-        found: list[Told] = []
-        fields: Told = {}
+        found: list[EventFields] = []
+        fields: EventFields = {}
         while len(found) != count:
             line = next(self._lines, None)
             if line is None:
@@ -58,7 +58,7 @@ def listening(client: httpx.Client, path: str, last: str | None = None) -> Itera
         yield Listener(lines)
 
 
-def runs_of(events: Sequence[Told]) -> list[str]:
+def runs_of(events: Sequence[EventFields]) -> list[str]:
     return [each["data"]["run"] for each in events]
 
 

@@ -21,7 +21,7 @@ AGENT = Path(__file__).with_name("acp_agent.py")
 
 
 @dataclass(frozen=True)
-class Told:
+class BridgeOutput:
     """What a bridge told, and how it ended."""
 
     code: int
@@ -50,11 +50,11 @@ class Scene:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(argv, cwd=self.cwd, env={**os.environ, **(env or {})}, **pipes)  # type: ignore[call-overload,no-any-return]
 
-    def turn(self, prompt: str, *options: str, able: str = "", env: dict[str, str] | None = None) -> Told:
+    def turn(self, prompt: str, *options: str, able: str = "", env: dict[str, str] | None = None) -> BridgeOutput:
         """A whole turn of the scripted agent."""
         return told(self.start(self.scripted(able), *options, env=env), prompt)
 
-    def against(self, program: str, *options: str) -> Told:
+    def against(self, program: str, *options: str) -> BridgeOutput:
         """A whole turn of an agent that is this Python program."""
         return told(self.start([sys.executable, "-c", program], *options), "do it")
 
@@ -64,7 +64,7 @@ class Scene:
         return [about for about in map(json.loads, lines) if about["method"] == method]
 
 
-def told(bridge: subprocess.Popen[bytes], prompt: str | None) -> Told:
+def told(bridge: subprocess.Popen[bytes], prompt: str | None) -> BridgeOutput:
     """All that it tells; every doing has to be one that our reader knows."""
     out, err = bridge.communicate(prompt.encode() if prompt is not None else None, timeout=60)
     doings: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ def told(bridge: subprocess.Popen[bytes], prompt: str | None) -> Told:
         else:
             parse_agent_event(line.decode())
             doings.append(json.loads(line))
-    return Told(bridge.returncode, doings, facts, err.decode())
+    return BridgeOutput(bridge.returncode, doings, facts, err.decode())
 
 
 @contextmanager

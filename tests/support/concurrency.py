@@ -15,7 +15,7 @@ T = TypeVar("T")
 PATIENCE_S = 30
 
 
-class Crowd:
+class ThreadBarrier:
     """Threads that all begin an act at once; the same threads serve round after round."""
 
     def __init__(self, size: int) -> None:
@@ -23,7 +23,7 @@ class Crowd:
         self._pool = ThreadPoolExecutor(size)
         self._size = size
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> ThreadBarrier:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -14,7 +14,7 @@ from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.runs.logs import Logs
 
 
-class Told(NamedTuple):
+class OutcomeFields(NamedTuple):
     """An outcome, without what it may leave out."""
 
     class_: str
@@ -30,7 +30,7 @@ class End(NamedTuple):
     state: str
     attempt: int
     progress: Any
-    outcome: Told
+    outcome: OutcomeFields
 
 
 class Callers(Crew):
@@ -53,7 +53,7 @@ class Callers(Crew):
         """How a run has ended, once it has."""
         found = self.outcomes.wait(run, timeout_ms)
         outcome = found.outcome or Outcome()
-        told = Told(outcome.class_, outcome.error or "", outcome.tail or "", outcome.result)
+        told = OutcomeFields(outcome.class_, outcome.error or "", outcome.tail or "", outcome.result)
         return End(run, found.state, found.attempt, found.progress, told)
 
     def log(self, run: str) -> str:

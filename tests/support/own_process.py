@@ -1,4 +1,4 @@
-"""Which tests need a process of their own: those of processes and their trees; see tests/worker/test_alone.py.
+"""Which tests need a process of their own: those of processes and their trees; see tests/worker/test_own_process.py.
 
 They make the process that runs them the one that gets orphans, and look at all its children. Among other tests there
 are servers and workers that are children of the same process, and orphans that are somebody else's.
@@ -12,9 +12,9 @@ import os
 from agentq.worker.process import subreaper
 
 FILES = (
-    "test_caps.py",
+    "test_resource_caps.py",
     "test_cgroups.py",
-    "test_lesser_systems.py",
+    "test_missing_system_features.py",
     "test_process.py",
     "test_sweep.py",
     "test_tree.py",

@@ -23,7 +23,7 @@ def task(name: str, *needs: str, spec: RunSpec = WORK) -> TaskSubmission:
 DIAMOND = [task("d", "b", "c"), task("b", "a"), task("c", "a"), task("a")]
 
 
-class Studio:
+class PlanStage:
     """A plan and a worker that does its tasks as the test says."""
 
     def __init__(

@@ -10,7 +10,7 @@ from support.function_workers import Callers
 from support.own_process import FILES, is_alone
 from support.servers import Server
 
-collect_ignore = ["test_alone.py"] if is_alone() else list(FILES)
+collect_ignore = ["test_own_process.py"] if is_alone() else list(FILES)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.agent_studio import word
+from support.agent_workers import word
 from support.servers import until
 from support.worktree_runs import Yard, work
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 from support.crew import Crew
 from support.servers import Server, until
 from support.world import World
@@ -38,7 +38,7 @@ ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
 
 @pytest.mark.full("takes 12 s")
-def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Studio) -> None:
+def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Agents) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder))
     source = studio.run("SAY one", session="talk")
@@ -53,7 +53,7 @@ def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Studio) 
 
 
 @pytest.mark.full("takes 2 s")
-def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: Studio) -> None:
+def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: Agents) -> None:
     worker = studio.worker(drain_grace="0s")
     run = studio.submit("SAY all done", "LINGER", turn={"linger_timeout_ms": 600_000})
     until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
@@ -69,7 +69,7 @@ def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: 
 
 
 @pytest.mark.full("takes 4 s")
-def test_an_agent_that_sleeps_already_sleeps_on_when_its_worker_leaves(studio: Studio) -> None:
+def test_an_agent_that_sleeps_already_sleeps_on_when_its_worker_leaves(studio: Agents) -> None:
     worker = studio.worker(drain_grace="0s")
     run = studio.submit("STUBBORN", "WAKE 10m look again", "SAY later", stop_grace_ms=3_000)
     until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
@@ -158,7 +158,7 @@ async def _called(act: Callable[[], None]) -> None:
 def test_what_an_agent_spent_is_counted_where_a_full_server_takes_no_words(
     make_crew: Callable[..., Crew], durable: Server, folder: Path
 ) -> None:
-    studio = Studio(make_crew, durable, folder)
+    studio = Agents(make_crew, durable, folder)
     studio.worker()
     go = folder / "go"
     run = studio.submit(f"RUN until test -e {go}; do sleep 0.1; done", "COST 0.10", "TELL prompts")

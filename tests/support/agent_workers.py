@@ -1,4 +1,4 @@
-"""Agents at work: a crew whose workers have the stand-in, a folder for it to work in, and its conversations."""
+"""Workers that run the fake agent, in a folder of the test."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.sessions.verbs import Sessions
 
 
-class Studio:
-    """See above."""
+class Agents:
+    """Workers with the fake agent, its folder and its conversations."""
 
     def __init__(self, make_crew: Callable[..., Crew], server: Server, folder: Path, **settings: object) -> None:
         self.crew = make_crew(server, namespace=folder.name, **settings)

@@ -23,8 +23,8 @@ from agentq.worker.functions.exchange import FunctionExchange
 OK = Outcome().to_wire()
 
 
-class Told:
-    """An exchange, with what it was asked and what it has said."""
+class RecordingExchange:
+    """An exchange that records its claims and its reports."""
 
     def __init__(self, lease: WorkerLease, wanted: Callable[[], int] = lambda: 0, **options: int) -> None:
         self.claims: list[Claim] = []
@@ -61,7 +61,7 @@ def test_room_that_comes_while_the_last_end_is_told_is_filled_at_once(world: Wor
     list(world.queue.submit_many(RunSpec(kind="function", function="support.functions:nothing") for _ in range(2)))
     lease, room = world.worker("w1"), [0]
     (claim,) = lease.claim(0, 1)
-    told = Told(lease, lambda: room[0])
+    told = RecordingExchange(lease, lambda: room[0])
     told.exchange.resume()
 
     def seen() -> None:
@@ -89,7 +89,7 @@ def test_the_threads_together_ask_for_no_more_than_there_is_room_for(world: Worl
         told.exchange.resume()
         asked.acquire(timeout=5)
 
-    told = Told(lease, wanted)
+    told = RecordingExchange(lease, wanted)
     told.before = before
 
     told.exchange.resume()
@@ -101,7 +101,7 @@ def test_the_threads_together_ask_for_no_more_than_there_is_room_for(world: Worl
 
 def test_what_the_server_refuses_to_hear_is_not_taken_as_told(durable: Server) -> None:
     with leased(durable, 3) as (lease, claims):
-        told = Told(lease)
+        told = RecordingExchange(lease)
         admin = Connection(durable.url)
         admin.command("ACL", "SETUSER", "default", "-evalsha", "-eval")
 
@@ -119,7 +119,7 @@ def test_outcomes_are_bounded_and_kept_while_the_server_is_away_and_the_end_does
     durable: Server,
 ) -> None:
     with leased(durable, 300) as (lease, claims):
-        told = Told(lease, kept_bytes=200 * len(OK))
+        told = RecordingExchange(lease, kept_bytes=200 * len(OK))
         durable.signal(signal.SIGKILL)
 
         told.exchange.report([FunctionOutcome(claim, "ok", OK) for claim in claims[:150]])

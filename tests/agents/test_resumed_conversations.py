@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 from support.processes import send
 from support.servers import until
 
@@ -23,7 +23,7 @@ def verdicts(run: RunRecord) -> list[str]:
 
 
 @pytest.mark.full("takes 1 s")
-def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studio) -> None:
+def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("AT 1 WRITE x.txt hello", "AT 1 CRASH", "TELL prompts", retry=ONCE_MORE)
@@ -35,7 +35,7 @@ def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studi
 
 
 @pytest.mark.full("takes 10 s")
-def test_a_lost_worker_s_turn_goes_on_with_another(studio: Studio) -> None:
+def test_a_lost_worker_s_turn_goes_on_with_another(studio: Agents) -> None:
     first = studio.worker()
     run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
     studio.until_said(run, "begun")
@@ -51,7 +51,7 @@ def test_a_lost_worker_s_turn_goes_on_with_another(studio: Studio) -> None:
 
 
 @pytest.mark.full("takes 1 s")
-def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Studio, folder: Path) -> None:
+def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Agents, folder: Path) -> None:
     first = studio.worker(max_runs=1)
     session = studio.sessions.new("talk", "standin", cwd=str(studio.folder))
     assert studio.done(studio.submit("SAY one", session=session.name)).state == "completed"
@@ -68,7 +68,7 @@ def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Studio
 
 
 @pytest.mark.full("takes 12 s")
-def test_a_hang_is_gone_on_with_and_not_begun_again(studio: Studio) -> None:
+def test_a_hang_is_gone_on_with_and_not_begun_again(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("AT 1 HANG", "TELL prompts", silence_timeout_ms=10_000, retry=ONCE_MORE)
@@ -79,7 +79,7 @@ def test_a_hang_is_gone_on_with_and_not_begun_again(studio: Studio) -> None:
 
 
 @pytest.mark.full("takes 1 s")
-def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Studio) -> None:
+def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Agents) -> None:
     studio.worker()
     run = studio.submit("WAKE 1m SAY good morning", "SAY good night")
     asleep = studio.reaches(run, "waiting")
@@ -95,7 +95,7 @@ def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Studio) -
 
 
 @pytest.mark.full("takes 1 s")
-def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studio: Studio) -> None:
+def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studio: Agents) -> None:
     first = studio.worker(drain_grace="0s")
     run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
     studio.until_said(run, "begun")
@@ -111,7 +111,7 @@ def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studi
 
 
 @pytest.mark.full("takes 1 s")
-def test_turns_of_a_session_follow_one_another_in_one_conversation(studio: Studio) -> None:
+def test_turns_of_a_session_follow_one_another_in_one_conversation(studio: Agents) -> None:
     studio.worker(slots=3)
     session = studio.sessions.new("talk", "standin", cwd=str(studio.folder))
     turns = [studio.submit(f"SAY {number}", "COST 0.10", "TELL prompts", session=session.name) for number in range(3)]
@@ -124,7 +124,7 @@ def test_turns_of_a_session_follow_one_another_in_one_conversation(studio: Studi
 
 
 @pytest.mark.full("takes 1 s")
-def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: Studio) -> None:
+def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: Agents) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder))
     studio.run("SAY one", session="talk")
@@ -139,7 +139,7 @@ def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: St
 
 
 @pytest.mark.full("takes 1 s")
-def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Studio) -> None:
+def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Agents) -> None:
     studio.worker()
     run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts", retry=ONCE_MORE)
     studio.until_said(run, "begun")
@@ -155,7 +155,7 @@ def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Studio) -> 
 
 
 @pytest.mark.full("takes 1 s")
-def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio: Studio) -> None:
+def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio: Agents) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder))
     studio.run("SAY one", session="talk")
@@ -172,7 +172,7 @@ def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio
     assert "begins anew" in studio.log(run.id, "note")
 
 
-def test_a_session_s_budget_ends_the_turn_that_exceeds_it_and_refuses_the_next(studio: Studio) -> None:
+def test_a_session_s_budget_ends_the_turn_that_exceeds_it_and_refuses_the_next(studio: Agents) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder), budgets=AgentBudgets(cost_usd=0.15))
     assert studio.run("COST 0.10", "SAY one", session="talk").state == "completed"
@@ -185,7 +185,7 @@ def test_a_session_s_budget_ends_the_turn_that_exceeds_it_and_refuses_the_next(s
     assert "session has cost $0.20" in (refused.outcome.error or "")
 
 
-def test_the_processes_that_an_agent_leaves_behind_end_with_its_run(studio: Studio) -> None:
+def test_the_processes_that_an_agent_leaves_behind_end_with_its_run(studio: Agents) -> None:
     studio.worker()
 
     run = studio.run("GRANDCHILD", "SAY done")

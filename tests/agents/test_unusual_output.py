@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from support.agent_studio import Studio, word
+from support.agent_workers import Agents, word
 
 from agentq.coordinator.bounds import CONVERSATION_FIELD_CHARACTERS, ERROR_CHARACTERS
 from agentq.coordinator.model.lifecycle import OutcomeClass
@@ -15,7 +15,7 @@ SHELL = '[agents.shell]\nlike = "command"\ncommand = "sh"\nformat = "{format}"\n
 
 
 @pytest.fixture
-def shell(studio: Studio) -> Studio:
+def shell(studio: Agents) -> Agents:
     """With an agent whose prompt is what it prints, or how; it speaks as Claude does."""
     studio.configure(SHELL.format(format="claude") + SHELL.format(format="agentq").replace(".shell]", ".ours]"))
     studio.worker()
@@ -27,7 +27,7 @@ def printing(*events: Mapping[str, object]) -> str:
 
 
 @pytest.mark.full("takes 1 s")
-def test_an_error_of_any_length_keeps_its_verdict(shell: Studio) -> None:
+def test_an_error_of_any_length_keeps_its_verdict(shell: Agents) -> None:
     told = {"type": "result", "is_error": True, "result": "credit balance is too low " + "x" * 9_000}
 
     run = shell.run(printing(told), agent="shell")
@@ -38,7 +38,7 @@ def test_an_error_of_any_length_keeps_its_verdict(shell: Studio) -> None:
     assert len(run.outcome.error or "") == ERROR_CHARACTERS
 
 
-def test_an_answer_that_no_result_can_hold_is_told_as_words(shell: Studio) -> None:
+def test_an_answer_that_no_result_can_hold_is_told_as_words(shell: Agents) -> None:
     deep: object = "bottom"
     for _ in range(400):
         deep = [deep]
@@ -53,7 +53,7 @@ def test_an_answer_that_no_result_can_hold_is_told_as_words(shell: Studio) -> No
 
 
 @pytest.mark.full("takes 1 s")
-def test_an_agent_that_leaves_itself_a_book_sleeps_all_the_same(shell: Studio) -> None:
+def test_an_agent_that_leaves_itself_a_book_sleeps_all_the_same(shell: Agents) -> None:
     use = {
         "type": "tool_use",
         "id": "1",
@@ -67,7 +67,7 @@ def test_an_agent_that_leaves_itself_a_book_sleeps_all_the_same(shell: Studio) -
     assert shell.reaches(run, "waiting").due_at_ms is not None
 
 
-def test_an_id_without_end_is_no_conversation(shell: Studio) -> None:
+def test_an_id_without_end_is_no_conversation(shell: Agents) -> None:
     began = {"type": "system", "subtype": "init", "session_id": "s" * 100_000, "model": "m" * 100_000}
 
     run = shell.run(printing(began, {"type": "result", "is_error": False, "result": "all done"}), agent="shell")
@@ -80,7 +80,7 @@ def test_an_id_without_end_is_no_conversation(shell: Studio) -> None:
 
 @pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize("bill", [-5.0, 1e12])
-def test_an_absurd_bill_costs_the_log_nothing(shell: Studio, bill: float) -> None:
+def test_an_absurd_bill_costs_the_log_nothing(shell: Agents, bill: float) -> None:
     ended = {"type": "result", "is_error": False, "result": "all done", "total_cost_usd": bill}
 
     run = shell.run(printing(ended), agent="shell")
@@ -92,7 +92,7 @@ def test_an_absurd_bill_costs_the_log_nothing(shell: Studio, bill: float) -> Non
 
 
 @pytest.mark.full("takes 1 s")
-def test_totals_that_nobody_asked_for_cost_the_log_nothing(shell: Studio) -> None:
+def test_totals_that_nobody_asked_for_cost_the_log_nothing(shell: Agents) -> None:
     totals = {f"number{each}": 1.0 for each in range(1_000)}
     told = (
         {"type": "facts", "totals": {**totals, "cost_usd": 0.5}},
