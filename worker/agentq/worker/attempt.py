@@ -237,7 +237,7 @@ class RunAttempt:
         if self._stop is AttemptStop.FENCED:
             return
         if self._stop is AttemptStop.RELEASED and self._interrupted:
-            # Whatever the exit code: many programs exit with 0 on SIGTERM with their work unfinished.
+            # For any exit code: many programs exit with 0 on SIGTERM with their work unfinished.
             send(AttemptReport("release", claim, reason=self._reason))
         elif outcome.class_ is OutcomeClass.OK and self._wait is not None:
             send(AttemptReport("park", claim, wait=self._wait))

@@ -1,7 +1,7 @@
 """Where an agent stores a conversation, and how it moves to another host: as one file, packed with its path.
 
 The path is a profile's `transcript`: a glob whose part before the first star is fixed, and may lead through links in
-the home. Below that part no link is followed, neither on packing nor on restoring, whatever a run has left there.
+the home. Below that part no link is followed, neither on packing nor on restoring, because a run may have created them.
 """
 
 from __future__ import annotations

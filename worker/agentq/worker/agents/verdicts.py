@@ -59,7 +59,7 @@ class VerdictConsequence:
     conversation: ConversationConsequence
     """What the next attempt does with the conversation."""
     gate: GateConsequence
-    """For how long the account lets nobody in."""
+    """How long the account refuses requests."""
     means: str
 
 

@@ -188,7 +188,7 @@ class ChildWatcher:
     def _register(self) -> None:
         """Register the descriptors and events to poll for."""
         self.ignores_children = self._engine.exchange.is_full
-        # Check again: room made before `ignores_children` was visible wakes nobody.
+        # Check again: room made before `ignores_children` was visible sends no wake-up.
         self.ignores_children = full = self.ignores_children and self._engine.exchange.is_full
         for child in self._engine.children.all:
             wanted = child.poll_events & (~select.POLLIN if full else ~0)

@@ -1,6 +1,6 @@
 """A cgroup of its own for each run, where this machine allows it.
 
-It kills a run's processes at once, whatever they did to hide; where the memory controller is available, it also limits
+It kills all of a run's processes at once, even hidden ones; where the memory controller is available, it also limits
 and measures their memory. Everything here fails soft: without it, `process_tree` finds the processes.
 """
 

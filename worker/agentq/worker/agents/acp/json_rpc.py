@@ -1,4 +1,4 @@
-"""JSON-RPC with a child process, one message a line, whatever the child does. Its tasks:
+"""JSON-RPC with a child process, one message per line; tolerates any output of the child. Its tasks:
 
 1. Send requests and notifications, and answer the child's requests. Messages are handled in the order they arrive.
 2. Read with bounded memory. A line that is no JSON is skipped. An oversized line is skipped if it is a notification,

@@ -44,6 +44,6 @@ def _find_outside(paths: list[str], cwd: Path) -> str | None:
         if not where.is_relative_to(folder):
             return f"{path} is not in the run's folder"
         if ".git" in where.relative_to(folder).parts:
-            # What git keeps there are also programs, which it starts for whoever uses the repository next.
+            # Git keeps programs there too, and starts them for the next user of the repository.
             return f"{path} belongs to git"
     return None

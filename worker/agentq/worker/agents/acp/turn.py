@@ -3,7 +3,7 @@
 1. Start the agent and open the conversation, each in bounded time.
 2. Send the prompt; print the agent's events, one a line, and answer its requests by the run's permissions.
 3. On a stop, ask the agent to cancel its turn, and wait only briefly.
-4. Report how it ended, whatever the agent did, and leave no process behind.
+4. Report how it ended in every case, and leave no process behind.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class AcpTurn:
         try:
             return await self._turn(child)
         except BrokenPipeError:
-            return EXIT_FAILED  # nobody reads what we say any more: our worker is gone
+            return EXIT_FAILED  # the worker that reads our output is gone
         finally:
             await child.end(0.0 if self._kill_now.is_set() else END_GRACE_S)
 

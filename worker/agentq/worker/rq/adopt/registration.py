@@ -49,7 +49,7 @@ class RqRegistration:
         self._thread = WorkerThread(self._listen, "agentq-rq-commands", failed)
 
     def start(self) -> None:
-        # Whoever sees the worker can send to it.
+        # Every tool that sees the worker can send it commands.
         self._channel.subscribe(self.worker.pubsub_channel_name)
         self.worker.register_birth()
         self.update_state()

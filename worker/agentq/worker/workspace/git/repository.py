@@ -88,7 +88,7 @@ class GitRepository:
     def resolved(self, base: str) -> str:
         """The commit of a base now; fetches first for a clone, or a remote's branch."""
         if _COMMIT_HASH.fullmatch(base) and (commit := self.commit(base)):
-            return commit  # which does not change, whatever has come meanwhile
+            return commit  # which later fetches do not change
         remote, _, branch = base.partition("/")
         if self.is_copy:
             self.fetch(self.remote)
@@ -217,7 +217,7 @@ def clone_repository(git: Git, address: str, home: Path) -> GitRepository:
             alone("init", "-q", "--bare", "--template=", str(folder))
             inside("config", f"remote.{ORIGIN_REMOTE}.fetch", f"+refs/heads/*:{REMOTE_REFS}{ORIGIN_REMOTE}/*")
             made.touch()
-        # Whatever a run has put there since, and where the password in the address is another by now.
+        # A run may have changed it since, or the password in the address may be new.
         addresses = inside.answers("config", "--get-regexp", rf"^remote\.{ORIGIN_REMOTE}\.(push)?url$")
         if addresses != f"remote.{ORIGIN_REMOTE}.url {address}":
             inside("config", "--unset-all", f"remote.{ORIGIN_REMOTE}.pushurl", ok_codes=(5,))

@@ -70,7 +70,7 @@ def _may_be_in_use(age_ms: int) -> bool:
     """Git closes the lock file of a branch once written, and holds the lock until everything else is done."""
     everything = list(procfs.list_own_processes())
     if not everything:
-        return True  # nobody tells, as on macOS
+        return True  # unknown, as on macOS
     up_ms, tick_ms = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000, 1000 / os.sysconf("SC_CLK_TCK")
     for one in everything:
         if one.alive and up_ms - one.began * tick_ms >= age_ms - CLOCK_SLACK_MS:

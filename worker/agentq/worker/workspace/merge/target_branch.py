@@ -1,4 +1,4 @@
-"""The target branch. It moves by compare-and-swap only, whatever else moves it: a person, another machine.
+"""The target branch. Moves it by compare-and-swap only, because a person or another machine may move it too.
 
 A branch of the local repository moves by `git update-ref REF NEW OLD`; one of a remote, where several machines meet, by
 `git push --force-with-lease=REF:OLD`. With a remote, its branch moves first and the local one follows, so no local
@@ -141,7 +141,7 @@ class TargetBranch:
                     raise TargetMoved from None
                 if patient:
                     raise
-                # It is where it was: somebody has only locked it, or was killed while they had.
+                # It has not moved: another process holds its lock, or was killed holding it.
             else:
                 return
 

@@ -1,4 +1,4 @@
-"""Commits what a run left, whatever it did with git meanwhile.
+"""Commits what a run left, whatever state its git is in.
 
 1. Uncommitted changes are committed, with the configured identity and the run's trailers; without ignored files, local
    files that agentq put there, and repositories made within.

@@ -75,12 +75,12 @@ def make_worktree(repository: GitRepository, home: Path, request: WorktreeReques
     if earlier is not None:
         remove_worktree(earlier)
     elif os.path.lexists(path):
-        path.rename(_find_free_path(path))  # what nobody knows is not ours to delete
+        path.rename(_find_free_path(path))  # it has no record, so it is not ours to delete
     if not request.sparse and (idle := _take_idle(repository, folder, path)) is not None:
         try:
             return _bring_to_commit(idle, request)
         except GitFailed:
-            remove_worktree(idle)  # whatever has happened to it while nobody looked; a new one it is
+            remove_worktree(idle)  # an idle one may have been changed: make a new one
     return _add_worktree(repository, path, request)
 
 

@@ -21,7 +21,7 @@ def release_worktree(
     worktree: Worktree, *, target: str | None = None, clean_at: str | None = None, idle_max: int = 0
 ) -> ReleaseResult:
     """Release it. `target` is a kept commit that may contain the work; `clean_at` says that everything committed is in
-    that commit, by whatever way, and that nothing has run in it since.
+    that commit in any way, and that nothing has run in it since.
     """
     with mark_becoming_idle(worktree.path.parent):
         return _release_locked(worktree, target, clean_at, idle_max)

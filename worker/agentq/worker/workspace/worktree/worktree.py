@@ -54,7 +54,7 @@ class Worktree:
 
     @property
     def git(self) -> Git:
-        """Git in it, with its git directory given, whatever its files say."""
+        """Git in it, with an explicit git directory: its own files are not trusted."""
         return self.repository.git.in_folder(self.path, self.record.git_dir)
 
     def is_ours(self) -> bool:
@@ -122,7 +122,7 @@ def repair_git_link(worktree: Worktree) -> None:
         if stat.S_ISREG(status.st_mode) and file.read_text() == text:
             return
         if stat.S_ISDIR(status.st_mode):
-            return  # somebody made a repository of it
+            return  # it has become a repository of its own
         file.unlink()
     file.write_text(text)
 
@@ -149,7 +149,7 @@ def roll_back(git: Git, path: Path) -> None:
     """Remove a worktree that is half made or half removed; the caller holds the lock, with git in the repository's
     folder. `git worktree prune` would also forget worktrees on a disk that is away for a while.
     """
-    git = replace(git, cancellation=GitCancellation())  # it is to be done also when nobody wants the rest
+    git = replace(git, cancellation=GitCancellation())  # done even after a cancellation
     with suppress(GitFailed):
         git("worktree", "remove", "-f", "-f", str(path))
     clear_folder(path)
