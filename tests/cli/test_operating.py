@@ -185,7 +185,10 @@ WRONG = {
         ["limit", "rm", "a"],
         "There is no limit a; `agentq limit ls` shows those that there are.",
     ),
-    "shut for no time": (["limit", "shut", "a", "--for", "0s"], "--for: 0s is no time at all; write it like 2h."),
+    "shut for no time": (
+        ["limit", "shut", "a", "--for", "0s"],
+        "--for: 0s is not a positive duration; write it like 2h.",
+    ),
     "a token without a name": (
         ["token", "new", "", "--scope", "read"],
         "The token is not valid: name: 1 character is the least.",

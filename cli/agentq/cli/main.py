@@ -37,54 +37,54 @@ COMMANDS = {
     "Runs": {
         "submit": "Submit a run: a command with all that follows, a function, or a prompt for an agent.",
         "ls": "List runs, newest first.",
-        "show": "Show all that is known of runs.",
-        "logs": "Print what a run wrote.",
-        "why": "Say in words why a run is where it is.",
+        "show": "Show runs in full.",
+        "logs": "Print the output of a run.",
+        "why": "Explain why a run is in its state.",
         "wait": "Wait until runs have ended.",
-        "signal": "Send a run something to know, which wakes it if it waits for that.",
-        "approve": "Say yes to what runs ask for.",
-        "deny": "Say no to what runs ask for.",
-        "park": "Within a run: wait without a slot, and go on later.",
-        "declare": "Within an agent's run: declare that nothing has to be changed, and why.",
+        "signal": "Send a signal to a run. A run that waits for it continues.",
+        "approve": "Approve the requests of runs.",
+        "deny": "Deny the requests of runs.",
+        "park": "Within a run: park it, to wait without a slot.",
+        "declare": "Within an agent's run: declare that no change is needed, and why.",
         "cancel": "Cancel runs.",
-        "retry": "Let ended runs begin again, with fresh budgets.",
-        "dead": "Look after failed runs: list them, let them begin again, forget them.",
-        "events": "Print what happened, in order.",
+        "retry": "Requeue ended runs with fresh retry budgets.",
+        "dead": "List, show, retry and delete runs that failed for good.",
+        "events": "Print events in order.",
     },
     "Agents": {
-        "agents": "See which coding agents are here, and check them.",
-        "session": "Talk with agents, turn by turn.",
+        "agents": "List and check the coding agents on this machine.",
+        "session": "Hold conversations with agents, turn by turn.",
     },
     "Plans": {
-        "run": "Carry out a plan: its tasks, as soon as what they need has completed, with workers of its own.",
-        "resume": "Go on with a plan that was interrupted, by Ctrl-C or by a crash of anything.",
-        "plan": "Look after plans, as files and as they are carried out.",
-        "hint": "Tell an agent something for its next attempt.",
+        "run": "Execute a plan with workers of its own; each task starts when the tasks it needs have completed.",
+        "resume": "Continue a plan that was interrupted by Ctrl-C or a crash.",
+        "plan": "Validate, submit, show and manage plans.",
+        "hint": "Pass a hint to the next attempt of an agent's run.",
     },
     "Schedules": {
-        "schedule": "Run something again and again, or at a time.",
+        "schedule": "Run commands and agents on a schedule.",
     },
     "Work": {
-        "up": "Run a worker here, and the server that agentq brings.",
-        "down": "Stop the server that agentq brought.",
-        "worker": "Run a worker here, or, with a command, look after those that run.",
-        "worktree": "Look after the worktrees of runs on this machine.",
-        "queue": "Look at queues; pause, drain, purge and move them.",
-        "limit": "Say how much may run at once, or in a time, under a key.",
-        "rq": "Look after queues that were adopted from RQ.",
+        "up": "Run a worker here, with the embedded server.",
+        "down": "Stop the embedded server.",
+        "worker": "Run a worker here, or, with a command, manage running workers.",
+        "worktree": "Manage the worktrees of runs on this machine.",
+        "queue": "List, pause, drain, purge and move queues.",
+        "limit": "Limit concurrency or rate under a key.",
+        "rq": "Manage queues adopted from RQ.",
         "serve": "Serve the HTTP API, until Ctrl-C.",
-        "token": "Say who may use the HTTP server.",
-        "webhook": "Tell addresses what happens.",
-        "reap": "Requeue the runs of workers that are gone, and run what is due, for cron.",
+        "token": "Manage access tokens of the HTTP server.",
+        "webhook": "Send events to webhook addresses.",
+        "reap": "Requeue the runs of lost workers and start due runs, for cron.",
     },
     "Help": {
         "demo": "Run a small graph, kill a worker in the middle, and lose nothing.",
-        "doctor": "Check the server, and whether somebody does the work.",
-        "bench": "Measure what agentq costs here, beside what it costs to do the same without it.",
+        "doctor": "Check the server and the workers.",
+        "bench": "Measure the overhead of agentq on this machine, against the same work done without it.",
         "help": "Show the help of a command.",
         "config": "Show every setting, its value and where it comes from.",
-        "completion": "Print what makes a shell complete commands and options.",
-        "debug": "Look inside agentq: its Lua scripts.",
+        "completion": "Print the shell code that completes commands and options.",
+        "debug": "Print internals of agentq: its Lua scripts.",
         "version": "Show the version of agentq.",
     },
 }
@@ -132,14 +132,14 @@ class CommandGroup(TyperGroup):
 commands = typer.Typer(cls=CommandGroup, invoke_without_command=True, **TYPER_SETTINGS)
 
 
-@commands.callback(epilog="`agentq COMMAND --help` tells more of each. Begin with `agentq demo`.")
+@commands.callback(epilog="`agentq COMMAND --help` shows the details. Start with `agentq demo`.")
 def agentq(
     ctx: typer.Context,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="The server; AGENTQ_URL sets it too.")] = None,
-    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="A part of the server, for itself.")] = None,
-    config: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A settings file to believe; AGENTQ_CONFIG names it too.")
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Server address; or set AGENTQ_URL.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Namespace on the server, isolated from others.")
     ] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="Settings file; or set AGENTQ_CONFIG.")] = None,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     """Run commands, functions and agents on any number of machines, and lose none of them."""

@@ -1,4 +1,4 @@
-"""`agentq agents`: which coding agents are here, what is known of them, and whether they work."""
+"""`agentq agents`: lists, shows and checks the coding agents of this machine."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ agents = typer.Typer(**TYPER_SETTINGS, invoke_without_command=True)
 
 @agents.callback(epilog="Example: agentq agents")
 def list_agents(ctx: typer.Context, json: Json = False) -> None:
-    """See which coding agents are here, and check them.
+    """List and check the coding agents on this machine.
 
-    Each that is known, where its program is on this machine, its accounts, and where its profile comes from: agentq
-    itself, [agents.NAME] in a settings file, or agents/NAME.toml beside it.
+    Lists each known agent with the path of its program, its accounts and the source of its profile: agentq itself,
+    [agents.NAME] in a settings file, or agents/NAME.toml beside it.
     """
     if ctx.invoked_subcommand is not None:
         if json:
@@ -52,10 +52,10 @@ def list_agents(ctx: typer.Context, json: Json = False) -> None:
 
 @agents.command("show")
 def show(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="What it is called.")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent, by name.")],
     json: Json = False,
 ) -> None:
-    """Show all that is known of an agent, as it could stand in agents/NAME.toml.
+    """Show the whole profile of an agent, in the format of agents/NAME.toml.
 
     \b
     Example: agentq agents show claude
@@ -77,12 +77,12 @@ def show(
 @agents.command("check")
 def check(
     agent: Annotated[
-        list[str] | None, typer.Argument(metavar="AGENT", help="What they are called; all that are installed.")
+        list[str] | None, typer.Argument(metavar="AGENT", help="The agents, by name; all installed ones if none.")
     ] = None,
-    run: Annotated[bool, Opt("--run", help="Ask each account for one word, which may cost a little.")] = False,
+    run: Annotated[bool, Opt("--run", help="Run a one-word prompt on each account; may cost a little.")] = False,
     json: Json = False,
 ) -> None:
-    """Check agents: the program, its version, and whether somebody is logged in. The exit code is 1 if one fails.
+    """Check agents: the program, its version and its login. The exit code is 1 if one fails.
 
     \b
     Example: agentq agents check standin --run

@@ -1,4 +1,4 @@
-"""`agentq approve`: a yes to what runs ask for."""
+"""`agentq approve`: approves requests of runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentq.coordinator.model.lifecycle import State
 def approve(
     ctx: typer.Context,
     run: RunIds,
-    comment: Annotated[str, typer.Option(metavar="TEXT", help="Why; the run is told.")] = "",
+    comment: Annotated[str, typer.Option(metavar="TEXT", help="Reason to pass to the run.")] = "",
     json: Json = False,
 ) -> None:
-    """Say yes to what runs ask for. One that does not ask yet finds it when it does.
+    """Approve the requests of runs. A run that does not wait for an approval yet finds it when it asks for one.
 
     \b
     Example: agentq approve RUN

@@ -65,13 +65,13 @@ COLD_COMMANDS = {
 
 def bench(
     ctx: typer.Context,
-    only: Annotated[str | None, typer.Option(metavar="|".join(BENCH_PARTS), help="One part of it.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A taste of it in some seconds; the figures are rough.")
-    ] = False,
+    only: Annotated[
+        str | None, typer.Option(metavar="|".join(BENCH_PARTS), help="The part to measure; all if not given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure for some seconds only; rough figures.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure what agentq costs here, beside what it costs to do the same without it.
+    """Measure the overhead of agentq on this machine, against the same work done without it.
 
     Takes a few minutes, on a server of its own in a temporary folder. With an address set it measures that server, in
     a namespace of its own that it removes; what others do there meanwhile counts too. Figures without a unit are

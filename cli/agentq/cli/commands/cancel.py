@@ -31,13 +31,13 @@ def cancel(
     ctx: typer.Context,
     run: Annotated[
         RunNames,
-        typer.Argument(metavar="RUN", help="Ids, their beginnings or ends, or PLAN/TASK; or say by options which."),
+        typer.Argument(metavar="RUN", help="Ids, their beginnings or ends, or PLAN/TASK; or select runs by options."),
     ] = None,
     queue: Annotated[str | None, Opt(metavar="NAME", help="All live runs of this queue.")] = None,
     plan: Annotated[str | None, Opt(metavar="PLAN", help="All live runs of this plan.")] = None,
     label: Annotated[RunNames, Opt(metavar="K=V", help="All live runs with this label. Repeat: with all.")] = None,
     state: Annotated[RunNames, Opt(metavar="STATE", help="All runs in this state, or live. Repeat.")] = None,
-    reason: Annotated[str, Opt(metavar="TEXT", help="Why; it is kept with the run.")] = "cancelled on request",
+    reason: Annotated[str, Opt(metavar="TEXT", help="Reason to record with the run.")] = "cancelled on request",
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
@@ -57,7 +57,7 @@ def cancel(
     backend = connect_backend(ctx)
     if queue or plan or label or state:
         if run:
-            raise Invalid("Name the runs, or say by options which; not both.")
+            raise Invalid("Name runs or select them by options, not both.")
         ids = _select_runs(backend, queue, plan, label or [], state or ["live"])
         what = f"{len(ids)} run{'' if len(ids) == 1 else 's'}"
         if not ids:

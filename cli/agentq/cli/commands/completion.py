@@ -1,4 +1,4 @@
-"""`agentq completion`: what makes a shell complete agentq's commands and options."""
+"""`agentq completion`: prints shell completion code for commands and options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Print what makes a shell complete commands and options.
+    """Print the shell code that completes commands and options.
 
     For bash, put `eval "$(agentq completion bash)"` into ~/.bashrc; for zsh, the same with zsh into ~/.zshrc; for fish,
     run `agentq completion fish > ~/.config/fish/completions/agentq.fish`.

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 Opt = typer.Option
 SomeRuns = Annotated[
-    list[str] | None, typer.Argument(metavar="RUN", help="Ids, or beginnings; or say which by options.")
+    list[str] | None, typer.Argument(metavar="RUN", help="Ids or their beginnings; or select runs by options.")
 ]
 QueueFilter = Annotated[str | None, Opt(metavar="NAME", help="Only of this queue.")]
 PlanFilter = Annotated[str | None, Opt(metavar="NAME", help="Only of this plan.")]
 ClassFilter = Annotated[str | None, Opt("--class", metavar="CLASS", help="Only with this reason, such as timeout.")]
-SinceFilter = Annotated[str | None, Opt(metavar="DURATION", help="Only what failed in this time, such as 1h.")]
-OlderFilter = Annotated[str | None, Opt(metavar="DURATION", help="Only what failed longer ago.")]
+SinceFilter = Annotated[str | None, Opt(metavar="DURATION", help="Only runs that failed within this time, such as 1h.")]
+OlderFilter = Annotated[str | None, Opt(metavar="DURATION", help="Only runs that failed longer ago than this.")]
 AllRuns = Annotated[bool, Opt("--all", help="All that failed.")]
 
 dead = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, epilog="Example: agentq dead ls")
@@ -49,7 +49,7 @@ dead = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, epilog="Example: agen
 
 @dead.callback()
 def _dead() -> None:
-    """Look after failed runs: list them, let them begin again, forget them."""
+    """List, show, retry and delete runs that failed for good."""
 
 
 @dead.command("ls")
@@ -61,7 +61,7 @@ def ls(
     since: SinceFilter = None,
     older: OlderFilter = None,
     limit: Annotated[int, Opt(metavar="N", min=1, help="The most entries.")] = 20,
-    cursor: Annotated[str | None, Opt(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
+    cursor: Annotated[str | None, Opt(metavar="RUN", help="Continue after this one, the last of a page.")] = None,
     json: Json = False,
 ) -> None:
     """List failed runs, the last submitted first.
@@ -120,7 +120,7 @@ def retry(
     every: AllRuns = False,
     json: Json = False,
 ) -> None:
-    """Let failed runs begin again, with fresh budgets. Their attempts so far stay on record.
+    """Requeue failed runs with fresh retry budgets. Their attempts so far stay on record.
 
     \b
     Example: agentq dead retry RUN
@@ -148,10 +148,10 @@ def purge(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Forget failed runs before their time, with their attempts and logs. It cannot be undone.
+    """Delete failed runs before they expire, with their attempts and logs. This cannot be undone.
 
-    Runs that are not named one by one are counted first: on a terminal it asks, elsewhere it needs --yes. What failed
-    in the last minute stays: a submit that was sent again must still find it.
+    Runs selected by options are counted first: a terminal asks for confirmation, a script needs --yes. Runs that
+    failed in the last minute are kept: a repeated submit must still find them.
 
     \b
     Example: agentq dead purge --older 30d --yes
@@ -206,7 +206,7 @@ def _check_selection(run: list[str] | None, which: RunFilter, every: bool) -> Ru
     """Whom a verb is meant for: those named, those that the options describe, or all."""
     described = which != RunFilter(states=which.states)
     if run and (described or every):
-        raise Invalid("Name the runs, or say by options which; not both.")
+        raise Invalid("Name runs or select them by options, not both.")
     if not run and not described and not every:
         raise Invalid("Name the runs, say by options such as --queue or --since which, or give --all.")
     return which

@@ -1,4 +1,4 @@
-"""`agentq debug`: the inside of agentq, for someone who changes it or looks for a fault."""
+"""`agentq debug`: prints internals of agentq for development and debugging."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from agentq.cli.options import TYPER_SETTINGS
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.storage.scripts import SCRIPTS
 
-debug = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Look inside agentq: its Lua scripts.")
+debug = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Print internals of agentq: its Lua scripts.")
 
 
 @debug.callback(epilog="Example: agentq debug script worker/claim")
 def _debug() -> None:
-    """Look inside agentq: its Lua scripts."""
+    """Print internals of agentq: its Lua scripts."""
 
 
 @debug.command("script")
 def script(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Such as worker/claim; else list all.")] = None,
 ) -> None:
-    """Print a Lua script as the server gets it, with all that it includes; without a name, list the scripts.
+    """Print a Lua script as the server receives it, includes expanded; without a name, list the scripts.
 
     \b
     Example: agentq debug script

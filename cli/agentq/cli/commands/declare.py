@@ -1,4 +1,4 @@
-"""`agentq declare`: within an agent's run, say that it is right to end without a change."""
+"""`agentq declare`: within an agent's run, declares that ending without a change is right."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WHY_CHARACTERS = 4_000
 
 def declare(
     what: Annotated[str, typer.Argument(metavar=DECLARATION, help="What is declared.")],
-    why: Annotated[str, typer.Argument(metavar="WHY", help="Why, in a sentence.")],
+    why: Annotated[str, typer.Argument(metavar="WHY", help="The reason, in a sentence.")],
 ) -> None:
-    """Within an agent's run: declare that nothing has to be changed, and why.
+    """Within an agent's run: declare that no change is needed, and why.
 
-    It is for a run that changes are expected of. Needs no server: it becomes the result of the run, by the file that
-    AGENTQ_RESULT names.
+    Use it in a run that is expected to change files. Needs no server: the declaration is written to the file that
+    AGENTQ_RESULT names, and becomes the result of the run.
 
     \b
     Example: agentq declare no-changes "The tests pass already."

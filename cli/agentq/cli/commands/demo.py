@@ -1,4 +1,4 @@
-"""`agentq demo`: the promises, shown. In a temporary folder, with a server of its own, in a few seconds.
+"""`agentq demo`: shows the guarantees in a few seconds, with a server of its own in a temporary folder.
 
 1. Start the embedded server and three worker processes.
 2. Submit a graph: a run that everything waits for, nine that follow it, and one that waits for all nine.
@@ -46,7 +46,7 @@ TIMEOUT_MS = 60_000
 def demo() -> None:
     """Run a small graph, kill a worker in the middle, and lose nothing.
 
-    It has a server of its own in a temporary folder, takes a few seconds, and leaves nothing behind.
+    Uses a server of its own in a temporary folder, takes a few seconds and leaves nothing behind.
 
     \b
     Example: agentq demo

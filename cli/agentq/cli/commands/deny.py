@@ -1,4 +1,4 @@
-"""`agentq deny`: a no to what runs ask for."""
+"""`agentq deny`: denies requests of runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentq.coordinator.model.lifecycle import State
 def deny(
     ctx: typer.Context,
     run: RunIds,
-    comment: Annotated[str, typer.Option(metavar="TEXT", help="Why; the run is told.")] = "",
+    comment: Annotated[str, typer.Option(metavar="TEXT", help="Reason to pass to the run.")] = "",
     json: Json = False,
 ) -> None:
-    """Say no to what runs ask for. A run goes on with that, and decides what it means; `agentq cancel` ends one.
+    """Deny the requests of runs. A run continues and decides what a denial means; `agentq cancel` ends it instead.
 
     \b
     Example: agentq deny RUN

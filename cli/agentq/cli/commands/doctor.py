@@ -1,4 +1,4 @@
-"""`agentq doctor`: is the server fit for agentq, and is somebody doing the work? Reading only."""
+"""`agentq doctor`: checks the server and the workers. Read-only."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class DoctorFinding(NamedTuple):
 
 
 def doctor(ctx: typer.Context, json: Json = False) -> None:
-    """Check the server, and whether somebody does the work. The exit code is 1 if something fails.
+    """Check the server and the workers. The exit code is 1 if a check fails.
 
-    Each line begins with ok, warn or fail, and says what to do. The exit code is 4 if the server does not accept the
-    user, or does not let it touch what is needed.
+    Each line begins with ok, warn or fail, and says what to do. The exit code is 4 if the server rejects the user or
+    denies it a permission that agentq needs.
 
     \b
     Example: agentq doctor

@@ -1,4 +1,4 @@
-"""`agentq down`: stop the server that agentq brought."""
+"""`agentq down`: stops the embedded server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentq.cli.render import print_json
 
 
 def down(ctx: typer.Context, json: Json = False) -> None:
-    """Stop the server that agentq brought. Its data stay, and the next start finds them.
+    """Stop the embedded server. Its data are kept; the next start loads them.
 
     \b
     Example: agentq down

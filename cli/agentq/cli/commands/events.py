@@ -1,4 +1,4 @@
-"""`agentq events`: what happened, in order."""
+"""`agentq events`: prints events in order."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from agentq.coordinator.model.durations import format_iso, parse_duration_ms
 
 def events(
     ctx: typer.Context,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")] = False,
-    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only what is as new as this.")] = None,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="At most so many of those that happened already.")
-    ] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new events as they happen.")] = False,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only events of this run.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only events newer than this.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="At most this many past events.")] = 100,
     json: Json = False,
 ) -> None:
-    """Print what happened, in order: the newest that happened already, and with -f what happens from now on.
+    """Print events in order: the newest past events, and with -f new ones as they happen.
 
     \b
     Example: agentq events --since 1h

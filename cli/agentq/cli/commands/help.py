@@ -1,4 +1,4 @@
-"""`agentq help`: the help of a command, for those who type it so."""
+"""`agentq help`: prints the help of a command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def help(  # noqa: A001 - the function of a command has its name
         list[str] | None, typer.Argument(metavar="COMMAND", help="Such as submit, or queue purge.")
     ] = None,
 ) -> None:
-    """Show the help of a command, as `agentq COMMAND --help` does; without one, list all commands.
+    """Show the help of a command, as `agentq COMMAND --help` does; without a command, list all.
 
     \b
     Example: agentq help submit

@@ -1,4 +1,4 @@
-"""`agentq hint`: something for an agent to know when it tries the next time."""
+"""`agentq hint`: passes a hint to the next attempt of an agent's run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 def hint(
     ctx: typer.Context,
     run: RunId,
-    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="What it should know; - for what comes in here.")],
-    retry: Annotated[bool, typer.Option("--retry", help="Let it begin again, if it has ended.")] = False,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="The hint; - reads it from stdin.")],
+    retry: Annotated[bool, typer.Option("--retry", help="Requeue the run if it has ended.")] = False,
     json: Json = False,
 ) -> None:
-    """Tell an agent something for its next attempt, which finds it after its prompt. What runs now is not disturbed.
+    """Pass a hint to the next attempt of an agent's run, after its prompt. The current attempt is not disturbed.
 
     \b
     Example: agentq hint RUN "The fixture is in tests/data."
@@ -32,14 +32,14 @@ def hint(
     run_id = backend.find(run)
     found = backend.get(run_id)
     if found.spec.kind != "agent":
-        raise Invalid(f"{run_id} is a {found.spec.kind}, which nobody can give a hint; an agent can be told something.")
+        raise Invalid(f"{run_id} is a {found.spec.kind}; only runs of agents take hints.")
     if found.state in TERMINAL_STATES:
         if not retry:
-            raise WrongState(f"{run_id} is {found.state.value}; with --retry it begins again and knows this.")
+            raise WrongState(f"{run_id} is {found.state.value}; --retry requeues it with the hint.")
         backend.requeue(run_id)
     state = backend.signal(run_id, HINT_SIGNAL, said, by=sender_name())
     if state in (State.CLAIMED, State.RUNNING):
-        print_note("an attempt goes on at the moment; the next one knows this, if there is one.")
+        print_note("an attempt is running; the next attempt gets the hint, if there is one.")
     if json:
         print_json({"id": run_id, "state": state.value})
     else:

@@ -1,4 +1,4 @@
-"""`agentq limit`: how much may run at once, or in a time, under a key."""
+"""`agentq limit`: limits on concurrency and rate under a key."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate, LimitRe
 Opt = typer.Option
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Such as repo:acme; queue:NAME, or global for everything.")]
 
-limit = typer.Typer(
-    **TYPER_SETTINGS, no_args_is_help=True, help="Say how much may run at once, or in a time, under a key."
-)
+limit = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Limit concurrency or rate under a key.")
 
 
 @limit.callback()
 def _limit() -> None:
-    """Say how much may run at once, or in a time, under a key."""
+    """Limit concurrency or rate under a key."""
 
 
 @limit.command("set")
 def set_limit(
     ctx: typer.Context,
     key: Key,
-    most: Annotated[int | None, typer.Argument(metavar="RUNS", help="So many at once.")] = None,
-    rate: Annotated[str | None, Opt(metavar="UNITS/TIME", help="So much in a time, such as 100000/1m.")] = None,
-    burst: Annotated[int | None, Opt(metavar="UNITS", help="As much at once after a quiet time; as UNITS.")] = None,
+    most: Annotated[int | None, typer.Argument(metavar="RUNS", help="Runs at the same time.")] = None,
+    rate: Annotated[str | None, Opt(metavar="UNITS/TIME", help="Units per time, such as 100000/1m.")] = None,
+    burst: Annotated[int | None, Opt(metavar="UNITS", help="Units at once after an idle time; as in --rate.")] = None,
     when_full: Annotated[
-        str | None, Opt(metavar="queue|cancel-newest|cancel-running|keep-latest", help="What becomes of a run then.")
+        str | None,
+        Opt(
+            metavar="queue|cancel-newest|cancel-running|keep-latest", help="Effect on a run when the limit is reached."
+        ),
     ] = None,
 ) -> None:
-    """Say how much there is of a key from now on. Who holds more than that keeps it.
+    """Set the limit of a key. Runs that hold more than the new limit keep it.
 
     \b
     Example: agentq limit set repo:acme 3
@@ -48,7 +49,7 @@ def set_limit(
     Example: agentq limit set queue:builds 4
     """
     if most is None and rate is None:
-        raise Invalid(f"Say how much: a number of runs, as in `agentq limit set {key} 3`, or --rate 100/1m.")
+        raise Invalid(f"Give a number of runs, as in `agentq limit set {key} 3`, or --rate 100/1m.")
     if burst is not None and rate is None:
         raise Invalid("--burst means nothing without --rate.")
     bucket = None if rate is None else _parse_rate(rate, burst)
@@ -59,7 +60,7 @@ def set_limit(
 
 @limit.command("ls")
 def ls(ctx: typer.Context, json: Json = False) -> None:
-    """List limits: how much there is, how much is taken, how many wait.
+    """List limits: capacity, units in use, and waiting runs.
 
     \b
     Example: agentq limit ls
@@ -79,7 +80,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
 
 @limit.command("show")
 def show(ctx: typer.Context, key: Key, json: Json = False) -> None:
-    """Show a limit, and who holds it.
+    """Show a limit and its holders.
 
     \b
     Example: agentq limit show LIMIT
@@ -104,7 +105,7 @@ def show(ctx: typer.Context, key: Key, json: Json = False) -> None:
 
 @limit.command("rm")
 def rm(ctx: typer.Context, key: Key) -> None:
-    """Remove a limit; whoever waits for it goes on.
+    """Remove a limit; runs that wait for it continue.
 
     \b
     Example: agentq limit rm LIMIT
@@ -119,18 +120,18 @@ def shut(
     key: Key,
     until: Annotated[str | None, Opt(metavar="TIME", help="Until then: 16:00, or 2030-01-31T14:30.")] = None,
     duration: Annotated[str | None, Opt("--for", metavar="DURATION", help="For so long.")] = None,
-    why: Annotated[str | None, Opt(metavar="TEXT", help="Shown to whoever asks why.")] = None,
+    why: Annotated[str | None, Opt(metavar="TEXT", help="Reason, shown by `agentq why`.")] = None,
 ) -> None:
-    """Let nobody in under a key until a time; who is in goes on.
+    """Admit no run under a key until a time; runs that hold it continue.
 
     \b
     Example: agentq limit shut account:anthropic --for 2h --why 'usage limit'
     """
     if (until is None) == (duration is None):
-        raise Invalid("Give --until a time or --for a while, one of them.")
+        raise Invalid("Give either --until TIME or --for DURATION.")
     for_ms = None if duration is None else parse_duration_option(duration, "--for")
     if for_ms == 0:
-        raise Invalid(f"--for: {duration} is no time at all; write it like 2h.")
+        raise Invalid(f"--for: {duration} is not a positive duration; write it like 2h.")
     at_ms = wall_ms() + for_ms if for_ms is not None else parse_time_ms(until or "")
     connect_backend(ctx, start=True).limits.shut(key, at_ms, why or "")
     print_row(key, f"shut until {format_iso(at_ms)}")
@@ -138,7 +139,7 @@ def shut(
 
 @limit.command("open")
 def open_gate(ctx: typer.Context, key: Key) -> None:
-    """Open a gate before its time.
+    """Open a shut limit before its time.
 
     \b
     Example: agentq limit open LIMIT
@@ -156,7 +157,7 @@ def _parse_rate(text: str, burst: int | None) -> LimitRate:
         raise Invalid(f"--rate: {text[:40]!r} is not a rate; write it like 100/1m or 5000/1h.")
     per_ms = parse_duration_ms(span if span[:1].isdecimal() else f"1{span}")
     if per_ms < 1:
-        raise Invalid(f"--rate: {text[:40]!r} is in no time at all; write it like 100/1m.")
+        raise Invalid(f"--rate: {text[:40]!r} has a duration of zero; write it like 100/1m.")
     if burst is not None and burst < 1:
         raise Invalid(f"--burst is 1 or more, not {burst}.")
     return LimitRate(units=int(units), per_ms=per_ms, burst=burst or int(units))

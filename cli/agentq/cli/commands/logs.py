@@ -1,4 +1,4 @@
-"""`agentq logs`: what a run wrote."""
+"""`agentq logs`: prints the output of a run."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ WHOLE_LOG = LogSelection()
 def logs(
     ctx: typer.Context,
     run: RunOrNewest = None,
-    follow: Annotated[bool, Opt("--follow", "-f", help="Go on with what it writes, until it ends.")] = False,
-    tail: Annotated[int | None, Opt("--tail", "-n", metavar="N", min=0, help="Only the newest so many lines.")] = None,
-    since: Annotated[str | None, Opt(metavar="DURATION", help="Only what is as new as this, such as 10m.")] = None,
-    attempt: Annotated[int | None, Opt(metavar="N", min=1, help="Only what this attempt wrote.")] = None,
+    follow: Annotated[bool, Opt("--follow", "-f", help="Continue with new output until the run ends.")] = False,
+    tail: Annotated[
+        int | None, Opt("--tail", "-n", metavar="N", min=0, help="Only this many of the newest lines.")
+    ] = None,
+    since: Annotated[str | None, Opt(metavar="DURATION", help="Only output newer than this, such as 10m.")] = None,
+    attempt: Annotated[int | None, Opt(metavar="N", min=1, help="Only the output of this attempt.")] = None,
     timestamps: Annotated[bool, Opt("--timestamps", "-t", help="Begin each line with its time.")] = False,
-    full: Annotated[bool, Opt("--full", help="All, from the worker's file on this machine.")] = False,
-    raw: Annotated[bool, Opt("--raw", help="Of an agent, its own lines instead of what they say.")] = False,
+    full: Annotated[bool, Opt("--full", help="The whole output, from the worker's file on this machine.")] = False,
+    raw: Annotated[bool, Opt("--raw", help="The agent's raw output lines, not interpreted.")] = False,
     json: Json = False,
 ) -> None:
-    """Print what a run wrote, in all its attempts: its stdout to stdout, its stderr and our notes to stderr.
+    """Print the output of a run, of all its attempts: its stdout to stdout, its stderr and our notes to stderr.
 
-    Of an agent, in the place of its stdout: what it says and does, a line for each.
+    For an agent, its messages and actions are printed in place of its stdout, one line each.
 
     \b
     Example: agentq logs

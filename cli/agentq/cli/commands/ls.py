@@ -32,7 +32,7 @@ STATE_GROUPS = {"live": LIVE_STATES, "ended": TERMINAL_STATES}
 def ls(
     ctx: typer.Context,
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="A state, or live, or ended. Repeat.")
+        list[str] | None, typer.Option(metavar="STATE", help="A state, or live, or ended. Repeatable.")
     ] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this queue.")] = None,
     plan: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this plan.")] = None,
@@ -40,10 +40,14 @@ def ls(
     label: Annotated[
         list[str] | None, typer.Option(metavar="K=V", help="Only with this label. Repeat: with all.")
     ] = None,
-    made_by: Annotated[str, typer.Option(metavar="TOKEN", help="Only what the token of this id has made.")] = "",
-    since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only as new as this, such as 2h.")] = None,
+    made_by: Annotated[str, typer.Option(metavar="TOKEN", help="Only runs made by the token of this id.")] = "",
+    since: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Only runs newer than this, such as 2h.")
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="The most entries.")] = 20,
-    cursor: Annotated[str | None, typer.Option(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
+    cursor: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Continue after this one, the last of a page.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """List runs, newest first.

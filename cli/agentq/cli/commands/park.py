@@ -1,4 +1,4 @@
-"""`agentq park`: within a run, in any language: ask the worker to let it wait."""
+"""`agentq park`: within a run, in any language, asks the worker to park the run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from agentq.worker.run_api.park_request import PARK_FIELD, parse_park_request
 
 
 def park(
-    signal: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Until this signal. Repeat for more.")
+    signal: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Wait for this signal. Repeatable.")] = None,
+    approval: Annotated[bool, typer.Option("--approval", help="Wait for an approval or denial.")] = False,
+    children: Annotated[str | None, typer.Option(metavar="all|any", help="Wait until its children have ended.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Wait until this time, or for this long, such as 2h.")
     ] = None,
-    approval: Annotated[bool, typer.Option("--approval", help="Until somebody approves or denies it.")] = False,
-    children: Annotated[str | None, typer.Option(metavar="all|any", help="Until its children have ended.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Until then, or for so long, such as 2h.")] = None,
-    state: Annotated[str | None, typer.Option(metavar="JSON", help="What it is told again when it goes on.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="JSON", help="State to pass to the next attempt.")] = None,
 ) -> None:
-    """Within a run: wait without a slot, and go on later. The program ends now, with exit code 0.
+    """Within a run: park it, to wait without a slot. The program must then end with exit code 0.
 
-    Whatever comes first starts it again, as another attempt, with a file named in AGENTQ_RESUME that says what came.
+    The first event it waits for starts another attempt; the file that AGENTQ_RESUME names tells which event it was.
     Needs no server: it writes the request to the file named in AGENTQ_RESULT.
 
     \b

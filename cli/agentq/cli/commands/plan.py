@@ -1,4 +1,4 @@
-"""`agentq plan`: look after plans, as files and as they are carried out."""
+"""`agentq plan`: validates, submits, shows and manages plans."""
 
 from __future__ import annotations
 
@@ -31,22 +31,20 @@ from agentq.coordinator.id_lookup import find_plan
 
 Opt = typer.Option
 
-plan = typer.Typer(
-    **TYPER_SETTINGS, no_args_is_help=True, help="Look after plans, as files and as they are carried out."
-)
+plan = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Validate, submit, show and manage plans.")
 
 
 @plan.callback(epilog="Example: agentq plan validate plan.yaml")
 def _plan() -> None:
-    """Look after plans, as files and as they are carried out. `agentq run` carries one out here and now."""
+    """Validate, submit, show and manage plans. `agentq run` executes a plan here."""
 
 
 @plan.command("validate")
 def validate(file: PlanFile, var: Vars = None, json: Json = False) -> None:
-    """Say what is wrong with a plan file, with the place of each fault; the exit code is 2 if anything is.
+    """Validate a plan file and print the position of each fault; the exit code is 2 if there is a fault.
 
-    It looks at the file, and whether the `repository` that this names is there; `agentq run --dry-run` looks at the
-    branches of the repository, too.
+    Checks the file, and that its `repository` exists; `agentq run --dry-run` also checks the branches of the
+    repository.
 
     \b
     Example: agentq plan validate plan.yaml
@@ -69,7 +67,7 @@ def validate(file: PlanFile, var: Vars = None, json: Json = False) -> None:
 
 @plan.command("schema")
 def schema() -> None:
-    """Print the JSON schema of plan files, with which editors complete keys and tell what they are for.
+    """Print the JSON schema of plan files, with which editors complete and document keys.
 
     \b
     Example: agentq plan schema
@@ -85,12 +83,12 @@ def schema() -> None:
 def import_plan(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Markdown, beads or other JSON lines; - for stdin.")],
     from_: Annotated[
-        str | None, Opt("--from", metavar="markdown|jsonl", help="What it is, if its name does not tell.")
+        str | None, Opt("--from", metavar="markdown|jsonl", help="Format, if the file's name does not tell it.")
     ] = None,
-    agent: Annotated[str | None, Opt(metavar="NAME", help="The agent that is to do the tasks.")] = None,
-    name: Annotated[str | None, Opt(metavar="NAME", help="What to call the plan.")] = None,
+    agent: Annotated[str | None, Opt(metavar="NAME", help="The agent for the tasks.")] = None,
+    name: Annotated[str | None, Opt(metavar="NAME", help="Name of the plan.")] = None,
     format_: Annotated[
-        str, Opt("--format", metavar="yaml|json|jsonl", help="How to write it; yaml if not given.")
+        str, Opt("--format", metavar="yaml|json|jsonl", help="Output format; yaml if not given.")
     ] = "yaml",
 ) -> None:
     """Write a plan from a list of tasks: Markdown, the issues of beads, or other JSON lines.
@@ -114,10 +112,10 @@ def submit(
     update_checkout: UpdateCheckout = False,
     fail_fast: FailFast = False,
     keep_going: KeepGoing = False,
-    durable: Annotated[bool, Opt("--durable", help="Return only when it is on the server's disk.")] = False,
+    durable: Annotated[bool, Opt("--durable", help="Return only when the plan is on the server's disk.")] = False,
     json: Json = False,
 ) -> None:
-    """Submit a plan, for the workers that there are. Prints its id.
+    """Submit a plan to the running workers. Prints its id.
 
     \b
     Example: agentq plan submit plan.yaml
@@ -131,14 +129,14 @@ def submit(
         print(made)
     specs = [task.spec for task in found.compiled.tasks]
     if {spec.queue for spec in specs} == set(backend.check(specs).unserved_queues):
-        print_note(f"no worker is there to begin with it; `agentq resume {made}` works on it here.")
+        print_note(f"no worker serves it yet; `agentq resume {made}` works on it here.")
 
 
 @plan.command("ls")
 def ls(
     ctx: typer.Context,
     limit: Annotated[int, Opt(metavar="N", min=1, max=1000, help="The most entries.")] = 20,
-    cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on there, as the last page said.")] = None,
+    cursor: Annotated[str | None, Opt(metavar="PLACE", help="Continue after the last page.")] = None,
     json: Json = False,
 ) -> None:
     """List plans, newest first.
@@ -163,7 +161,7 @@ def ls(
 
 @plan.command("show")
 def show(ctx: typer.Context, plan: PlanOrNewest = None, json: Json = False) -> None:
-    """Show all that is known of a plan, the newest if none is named: how far it is, each task, where the work goes.
+    """Show a plan in full, the newest if none is named: its progress, each task and its target branch.
 
     \b
     Example: agentq plan show PLAN
@@ -194,14 +192,14 @@ def graph(
     ctx: typer.Context,
     plan: Annotated[
         str | None,
-        typer.Argument(metavar="[PLAN|FILE]", help="A plan that was submitted, or a plan file; else the newest plan."),
+        typer.Argument(metavar="[PLAN|FILE]", help="A submitted plan or a plan file; the newest plan if not given."),
     ] = None,
     format_: Annotated[
-        str, Opt("--format", metavar="text|dot|mermaid|json", help="How to draw it; text if not given.")
+        str, Opt("--format", metavar="text|dot|mermaid|json", help="Output format; text if not given.")
     ] = "text",
     var: Vars = None,
 ) -> None:
-    """Draw which task needs which, with the state of each.
+    """Draw the tasks of a plan as a graph, with the state of each.
 
     \b
     Example: agentq plan graph plan.yaml --format mermaid
@@ -230,10 +228,10 @@ def graph(
 def cancel(
     ctx: typer.Context,
     plan: PlanId,
-    reason: Annotated[str | None, Opt(metavar="TEXT", help="Why, for whoever looks later.")] = None,
+    reason: Annotated[str | None, Opt(metavar="TEXT", help="Reason to record with the plan.")] = None,
     json: Json = False,
 ) -> None:
-    """Cancel a plan: nothing more of it begins, and what runs is stopped.
+    """Cancel a plan: its running tasks are stopped and no more start.
 
     \b
     Example: agentq plan cancel PLAN
@@ -246,11 +244,11 @@ def cancel(
 def retry(
     ctx: typer.Context,
     plan: PlanId,
-    task: Annotated[str | None, Opt(metavar="ID", help="Only this task, and what was skipped for it.")] = None,
-    all_: Annotated[bool, Opt("--all", help="Those that were cancelled, too.")] = False,
+    task: Annotated[str | None, Opt(metavar="ID", help="Only this task and the tasks skipped because of it.")] = None,
+    all_: Annotated[bool, Opt("--all", help="Cancelled tasks, too.")] = False,
     json: Json = False,
 ) -> None:
-    """Let the tasks that failed begin again, and with them what was skipped for them.
+    """Requeue the failed tasks, and the tasks skipped because of them.
 
     \b
     Example: agentq plan retry PLAN
@@ -270,10 +268,10 @@ def retry(
 def resume(
     ctx: typer.Context,
     plan: PlanId,
-    workers: Annotated[int | None, Opt(metavar="N", help="Tasks at the same time here; 0 only looks on.")] = None,
+    workers: Annotated[int | None, Opt(metavar="N", help="Tasks at the same time here; 0 only watches.")] = None,
     json: Json = False,
 ) -> None:
-    """Go on with a plan, as `agentq resume` does.
+    """Continue a plan, as `agentq resume` does.
 
     \b
     Example: agentq plan resume PLAN
@@ -288,12 +286,12 @@ def export(
     ctx: typer.Context,
     plan: PlanId,
     format_: Annotated[
-        str, Opt("--format", metavar="yaml|json|jsonl", help="How to write it; yaml if not given.")
+        str, Opt("--format", metavar="yaml|json|jsonl", help="Output format; yaml if not given.")
     ] = "yaml",
 ) -> None:
-    """Write a plan that was submitted as a file, with the state of each task.
+    """Write a submitted plan as a file, with the state of each task.
 
-    What has completed is not done again when the file is submitted.
+    Completed tasks are not repeated when the file is submitted.
 
     \b
     Example: agentq plan export PLAN

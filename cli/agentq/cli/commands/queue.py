@@ -1,4 +1,4 @@
-"""`agentq queue`: what waits where, and what an operator may do about it."""
+"""`agentq queue`: lists, pauses, drains, purges and moves queues."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 Opt = typer.Option
 QueueNames = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="Queues, by name.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, by name.")]
-All = Annotated[bool, Opt("--all", help="All queues, those to come as well.")]
-Why = Annotated[str | None, Opt(metavar="TEXT", help="Shown to whoever asks why.")]
+All = Annotated[bool, Opt("--all", help="All queues, also those made later.")]
+Why = Annotated[str | None, Opt(metavar="TEXT", help="Reason, shown by `agentq why`.")]
 
-queue = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Look at queues; pause, drain, purge and move them.")
+queue = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="List, pause, drain, purge and move queues.")
 
 
 @queue.callback()
 def _queue() -> None:
-    """Look at queues; pause, drain, purge and move them."""
+    """List, pause, drain, purge and move queues."""
 
 
 @queue.command("ls")
 def ls(ctx: typer.Context, json: Json = False) -> None:
-    """List queues: their runs by state, how long the oldest waits, how many come and end in a minute.
+    """List queues: their runs by state, the age of the oldest waiting run, and runs submitted and ended per minute.
 
     In a pipe there is a column for every state: blocked, scheduled, pending, claimed, running, waiting, completed,
     failed, cancelled, skipped.
@@ -64,7 +64,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
 
 @queue.command("pause")
 def pause(ctx: typer.Context, queues: QueueNames = None, all_queues: All = False, why: Why = None) -> None:
-    """Claim nothing from queues until they are resumed; what is held goes on.
+    """Pause claims from queues until they are resumed; claimed runs continue.
 
     \b
     Example: agentq queue pause default --why maintenance
@@ -81,7 +81,7 @@ def pause(ctx: typer.Context, queues: QueueNames = None, all_queues: All = False
 
 @queue.command("resume")
 def resume(ctx: typer.Context, queues: QueueNames = None, all_queues: All = False) -> None:
-    """Let queues go on that were paused or drained.
+    """Resume queues that were paused or drained.
 
     \b
     Example: agentq queue resume QUEUE
@@ -97,10 +97,10 @@ def drain(
     ctx: typer.Context,
     name: Queue,
     why: Why = None,
-    wait: Annotated[bool, Opt("--wait", help="Wait until nothing is left in it.")] = False,
-    timeout: Annotated[str | None, Opt(metavar="DURATION", help="Wait no longer than this.")] = None,
+    wait: Annotated[bool, Opt("--wait", help="Wait until the queue is empty.")] = False,
+    timeout: Annotated[str | None, Opt(metavar="DURATION", help="Longest time to wait.")] = None,
 ) -> None:
-    """Let no new runs into a queue until it is resumed, and work off what it has.
+    """Refuse new runs in a queue until it is resumed; runs that are in it are executed.
 
     \b
     Example: agentq queue drain default
@@ -122,12 +122,14 @@ def drain(
 def purge(
     ctx: typer.Context,
     name: Queue,
-    state: Annotated[list[str] | None, Opt(metavar="STATE", help="Only those pending, scheduled or blocked.")] = None,
+    state: Annotated[
+        list[str] | None, Opt(metavar="STATE", help="Only runs that are pending, scheduled or blocked.")
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Cancel what waits in a queue; what is held goes on. Asks first; where there is no terminal, it needs --yes.
+    """Cancel the waiting runs of a queue; claimed runs continue. Asks first; without a terminal it needs --yes.
 
     \b
     Example: agentq queue purge default --dry-run
@@ -153,7 +155,7 @@ def move(
     target: Annotated[str, typer.Argument(metavar="TO", help="Where to.")],
     json: Json = False,
 ) -> None:
-    """Move what waits in a queue to another; what is held goes on.
+    """Move the waiting runs of a queue to another; claimed runs continue.
 
     \b
     Example: agentq queue move default slow
@@ -168,10 +170,10 @@ def move(
 def weigh(
     ctx: typer.Context,
     name: Queue,
-    fair_key: Annotated[str, typer.Argument(metavar="KEY", help="Whose runs, as in `agentq submit --fair-key`.")],
-    weight: Annotated[float, typer.Argument(metavar="WEIGHT", help="So many turns where others get one.")],
+    fair_key: Annotated[str, typer.Argument(metavar="KEY", help="The fair key, as in `agentq submit --fair-key`.")],
+    weight: Annotated[float, typer.Argument(metavar="WEIGHT", help="Turns per turn of another key.")],
 ) -> None:
-    """Give a key more turns, or fewer, among those that take turns in a queue.
+    """Set the weight of a fair key: its share of turns in a queue.
 
     \b
     Example: agentq queue weigh default team-a 3

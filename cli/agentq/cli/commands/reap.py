@@ -1,4 +1,4 @@
-"""`agentq reap`: both passes of the reaper, and what schedules say, for cron."""
+"""`agentq reap`: runs both passes of the reaper and due schedules, for cron."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUEUED_EXIT = 10
 
 
 def reap(ctx: typer.Context, json: Json = False) -> None:
-    """Requeue the runs of workers that are gone, and run what is due, for cron.
+    """Requeue the runs of lost workers and start due runs, for cron.
 
     Workers do this for each other all the time; from cron it helps when the last one may die. A worker of this host
     whose process is dead is lost at once. One elsewhere is lost when its lease is over and it does not come back: the

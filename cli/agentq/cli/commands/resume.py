@@ -1,4 +1,4 @@
-"""`agentq resume`: go on with a plan that was interrupted, however that happened."""
+"""`agentq resume`: continues an interrupted plan."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ PLANS_NAMED = 5
 def resume(
     ctx: typer.Context,
     plan: Annotated[
-        str | None, typer.Argument(metavar="[PLAN]", help="Its id, or a beginning; the newest that has not ended.")
+        str | None,
+        typer.Argument(metavar="[PLAN]", help="Its id or the beginning of it; the newest live plan if not given."),
     ] = None,
     workers: Workers = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Let the tasks that failed begin again.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Requeue the failed tasks.")] = False,
     json: Json = False,
 ) -> None:
-    """Go on with a plan that was interrupted, by Ctrl-C or by a crash of anything. What is done is not redone.
+    """Continue a plan that was interrupted by Ctrl-C or a crash. Completed tasks are not repeated.
 
-    With --workers 0 it only looks on; so it does while somebody on this machine works on the plan already.
+    With --workers 0 it only watches, as it does while another process on this machine works on the plan.
 
     \b
     Example: agentq resume PLAN

@@ -1,4 +1,4 @@
-"""`agentq retry`: let ended runs begin again."""
+"""`agentq retry`: requeues ended runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentq.cli.run_references import find_runs
 
 
 def retry(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
-    """Let ended runs begin again, with fresh budgets. Their attempts so far stay on record.
+    """Requeue ended runs with fresh retry budgets. Their attempts so far stay on record.
 
     \b
     Example: agentq retry RUN

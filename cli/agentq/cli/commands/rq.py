@@ -1,4 +1,4 @@
-"""`agentq rq`: the way back to workers of RQ's own."""
+"""`agentq rq`: returns adopted jobs to RQ's own workers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ rq = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True)
 
 @rq.callback(epilog="Example: agentq rq export")
 def _rq() -> None:
-    """Look after queues that were adopted from RQ."""
+    """Manage queues adopted from RQ."""
 
 
 @rq.command("export")
 def export(ctx: typer.Context, queue: Queues = None, json: Json = False) -> None:
-    """Give the jobs that wait in agentq back to RQ's lists, in their order, so that RQ's own workers can go on.
+    """Return the waiting jobs from agentq to RQ's lists, in their order, for RQ's own workers.
 
     First end the workers that adopt these queues (`agentq worker drain`), or they would take the jobs in again; while
     one lives, nothing is done. Jobs that a dead worker holds go back once it is declared lost. Whenever this ends, by

@@ -1,4 +1,4 @@
-"""`agentq run`: carry out a plan, from here."""
+"""`agentq run`: executes a plan with workers on this machine."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def run(
     update_checkout: UpdateCheckout = False,
     fail_fast: FailFast = False,
     keep_going: KeepGoing = False,
-    dry_run: Annotated[bool, Opt("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    detach: Annotated[bool, Opt("--detach", help="Leave it to the background, and print its id.")] = False,
-    anew: Annotated[bool, Opt("--anew", help="Do everything again, also what completed and did not change.")] = False,
-    yes: Annotated[bool, Opt("--yes", help="Begin anew, though a plan of this file has not ended.")] = False,
+    dry_run: Annotated[bool, Opt("--dry-run", help="Print what would be done, and do nothing.")] = False,
+    detach: Annotated[bool, Opt("--detach", help="Continue in the background, and print the plan's id.")] = False,
+    anew: Annotated[bool, Opt("--anew", help="Repeat every task, also completed and unchanged ones.")] = False,
+    yes: Annotated[bool, Opt("--yes", help="Start even if a plan of this file has not ended.")] = False,
     json: Json = False,
 ) -> None:
-    """Carry out a plan: its tasks, as soon as what they need has completed, with workers of its own.
+    """Execute a plan with workers of its own; each task starts when the tasks it needs have completed.
 
     `agentq run -- COMMAND` submits a command instead and follows it, as `agentq submit --follow -- COMMAND` does.
 

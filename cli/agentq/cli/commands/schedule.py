@@ -1,4 +1,4 @@
-"""`agentq schedule`: run something again and again, or at a time."""
+"""`agentq schedule`: runs commands and agents on a schedule."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from agentq.sdk.backend.schedules import ScheduleVerbs
 
 Opt = typer.Option
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the schedule is called.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="What the schedules are called.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of the schedules.")]
 
 FLAGS_BY_FIELD = {"every_ms": "--every", "jitter_ms": "--jitter", "catch_up_ms": "--catch-up", "until_ms": "--until"}
 RULE_KINDS = ("cron", "every", "at")
@@ -42,12 +42,12 @@ EXAMPLE = "`agentq schedule add nightly --cron '30 2 * * *' -- make test`"
 TICKS_SHOWN = 5
 HISTORY_SHOWN = 20
 
-schedule = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Run something again and again, or at a time.")
+schedule = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Run commands and agents on a schedule.")
 
 
 @schedule.callback(epilog="Example: agentq schedule add nightly --cron '30 2 * * *' -- make test")
 def _schedule() -> None:
-    """Run something again and again, or at a time."""
+    """Run commands and agents on a schedule."""
 
 
 @schedule.command("add", cls=GroupedCommand)
@@ -57,21 +57,21 @@ def add(
     schedule: Name,
     cron: Annotated[str | None, Opt(metavar="LINE", help="Minute, hour, day, month and weekday; or @daily.")] = None,
     tz: Annotated[str | None, Opt(metavar="ZONE", help="The time zone of --cron; UTC if not given.")] = None,
-    every: Annotated[str | None, Opt(metavar="DURATION", help="Again and again after this, such as 10m.")] = None,
-    at: Annotated[str | None, Opt(metavar="TIME", help="Once, then: 14:30, or 2030-01-31T14:30.")] = None,
+    every: Annotated[str | None, Opt(metavar="DURATION", help="Interval, such as 10m.")] = None,
+    at: Annotated[str | None, Opt(metavar="TIME", help="Once, at 14:30 or 2030-01-31T14:30.")] = None,
     until: Annotated[str | None, Opt(metavar="TIME", help="Not after this.")] = None,
     overlap: Annotated[
         str | None,
         Opt(metavar="skip|queue|cancel-old|allow", help="If its last run has not ended; skip if not given."),
     ] = None,
-    catch_up: Annotated[str | None, Opt(metavar="DURATION", help="Run what was missed, if it is not older.")] = None,
-    missed: Annotated[str | None, Opt(metavar="latest|all", help="Of that, which; latest if not given.")] = None,
-    jitter: Annotated[str | None, Opt(metavar="DURATION", help="Up to so much later, different each time.")] = None,
-    replace: Annotated[bool, Opt("--replace", help="Put it in the place of one of that name.")] = False,
+    catch_up: Annotated[str | None, Opt(metavar="DURATION", help="Run missed ticks not older than this.")] = None,
+    missed: Annotated[str | None, Opt(metavar="latest|all", help="Which missed ticks; latest if not given.")] = None,
+    jitter: Annotated[str | None, Opt(metavar="DURATION", help="Longest random delay of each tick.")] = None,
+    replace: Annotated[bool, Opt("--replace", help="Replace the schedule of that name.")] = False,
     json: Json = False,
     **run: Any,
 ) -> None:
-    """Run a command again and again, or at a time. Options that are not of the schedule are those of `agentq submit`.
+    """Run a command or an agent on a schedule. All other options are those of `agentq submit`.
 
     When the clocks change, a fixed time that is left out runs right after, and one that comes twice runs once; a line
     whose minute or hour begins with * goes by the time that passes.
@@ -103,7 +103,7 @@ def add(
 
 @schedule.command("ls")
 def ls(ctx: typer.Context, json: Json = False) -> None:
-    """List schedules, with when each is next.
+    """List schedules with their next ticks.
 
     \b
     Example: agentq schedule ls
@@ -135,7 +135,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
 
 @schedule.command("show")
 def show(ctx: typer.Context, name: Names, json: Json = False) -> None:
-    """Show all that is known of schedules: what they run, when next, and what became of their ticks.
+    """Show schedules in full: their runs, next ticks and tick history.
 
     \b
     Example: agentq schedule show SCHEDULE
@@ -154,10 +154,10 @@ def show(ctx: typer.Context, name: Names, json: Json = False) -> None:
 def pause(
     ctx: typer.Context,
     name: Names,
-    why: Annotated[str, Opt(metavar="TEXT", help="A reason to show.")] = "",
+    why: Annotated[str, Opt(metavar="TEXT", help="Reason, shown with the schedule.")] = "",
     json: Json = False,
 ) -> None:
-    """Let no tick come until it is resumed. The runs that were made go on.
+    """Pause schedules until they are resumed. Runs already submitted continue.
 
     \b
     Example: agentq schedule pause SCHEDULE --why "the disk is full"
@@ -169,7 +169,7 @@ def pause(
 
 @schedule.command("resume")
 def resume(ctx: typer.Context, name: Names, json: Json = False) -> None:
-    """Let schedules go on. What was missed meanwhile is run only with --catch-up.
+    """Resume schedules. Ticks missed meanwhile run only with --catch-up.
 
     \b
     Example: agentq schedule resume SCHEDULE
@@ -181,7 +181,7 @@ def resume(ctx: typer.Context, name: Names, json: Json = False) -> None:
 
 @schedule.command("run")
 def run(ctx: typer.Context, name: Name, json: Json = False) -> None:
-    """Make a run of it now, even if it is paused or its last run has not ended. Prints its id.
+    """Submit a run of the schedule now, even if it is paused or its last run has not ended. Prints its id.
 
     \b
     Example: agentq schedule run SCHEDULE
@@ -197,7 +197,7 @@ def run(ctx: typer.Context, name: Name, json: Json = False) -> None:
 
 @schedule.command("rm")
 def rm(ctx: typer.Context, name: Names, json: Json = False) -> None:
-    """Remove schedules and their history. The runs that were made go on.
+    """Remove schedules and their history. Runs already submitted continue.
 
     \b
     Example: agentq schedule rm SCHEDULE

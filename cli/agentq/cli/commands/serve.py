@@ -24,35 +24,29 @@ PLAIN_HTTP_HELP = "Listen to others without TLS, on a private network or behind 
 def serve(
     ctx: typer.Context,
     host: Annotated[str | None, Opt(metavar="ADDRESS", help="The address to listen at; 127.0.0.1.")] = None,
-    port: Annotated[int | None, Opt(metavar="N", help="The port; 8765. 0 takes one that is free.")] = None,
-    tls_cert: Annotated[str | None, Opt(metavar="FILE", help="A certificate, and those that vouch for it.")] = None,
+    port: Annotated[int | None, Opt(metavar="N", help="The port; 8765. 0 takes a free one.")] = None,
+    tls_cert: Annotated[str | None, Opt(metavar="FILE", help="Certificate with its chain, as PEM.")] = None,
     tls_key: Annotated[str | None, Opt(metavar="FILE", help="Its key.")] = None,
     plain_http: Annotated[bool, Opt("--plain-http", help=PLAIN_HTTP_HELP)] = False,
-    token_file: Annotated[
-        str | None, Opt(metavar="FILE", help="Tokens that may do everything, one on a line, beside others.")
-    ] = None,
+    token_file: Annotated[str | None, Opt(metavar="FILE", help="File of tokens with all rights, one per line.")] = None,
     require_tokens: Annotated[
         bool | None,
         Opt(
             "--require-tokens/--no-token",
-            help="Ask for a token on loopback too, as it does; or let every user of this machine do everything.",
+            help="Require a token on loopback (default), or allow every user of this machine everything.",
         ),
     ] = None,
     open_runners: Annotated[
-        bool, Opt("--open-runners", help="Let runners of other systems in without a token, on loopback.")
+        bool, Opt("--open-runners", help="Accept runners of other systems without a token, on loopback.")
     ] = False,
     insecure_no_tokens: Annotated[
-        bool, Opt("--insecure-no-tokens", help="Let anybody do everything who can reach it. Not for networks.")
+        bool, Opt("--insecure-no-tokens", help="Allow everything to every client that can connect. Not for networks.")
     ] = False,
     cors_origin: Annotated[
-        list[str] | None, Opt(metavar="ORIGIN", help="Whose pages may use it from a browser; none.")
+        list[str] | None, Opt(metavar="ORIGIN", help="Origin allowed to call it from a browser; none.")
     ] = None,
-    name: Annotated[
-        list[str] | None, Opt(metavar="HOST", help="A name that it is called by, such as a proxy's.")
-    ] = None,
-    log_level: Annotated[
-        str | None, Opt(metavar="debug|info|warning|error", help="What it writes down of itself; info.")
-    ] = None,
+    name: Annotated[list[str] | None, Opt(metavar="HOST", help="Host name it answers to, such as a proxy's.")] = None,
+    log_level: Annotated[str | None, Opt(metavar="debug|info|warning|error", help="Level of its log; info.")] = None,
 ) -> None:
     """Serve the HTTP API, until Ctrl-C: for clients, dashboards and runners that do not reach the server themselves.
 

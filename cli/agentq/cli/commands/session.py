@@ -1,4 +1,4 @@
-"""`agentq session`: conversations with agents, turn by turn."""
+"""`agentq session`: holds conversations with agents, turn by turn."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ from agentq.coordinator.sessions.verbs import SessionRecord
 from agentq.sdk.backend import Backend
 
 Opt = typer.Option
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the session is called.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="What the sessions are called.")]
-NewName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="What to call it; it gets a name if none.")]
-PromptWords = Annotated[
-    list[str] | None, typer.Argument(metavar="PROMPT", help="What to say; - for what comes in here.")
-]
-ModelOption = Annotated[str | None, Opt(metavar="NAME", help="The model; as the agent has it if not given.")]
-FolderOption = Annotated[str | None, Opt(metavar="FOLDER", help="Where it works; this folder if not given.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the session.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of the sessions.")]
+NewName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the session; generated if not given.")]
+PromptWords = Annotated[list[str] | None, typer.Argument(metavar="PROMPT", help="The message; - reads it from stdin.")]
+ModelOption = Annotated[str | None, Opt(metavar="NAME", help="The model; the agent's default if not given.")]
+FolderOption = Annotated[str | None, Opt(metavar="FOLDER", help="Working directory; this one if not given.")]
 
 EXCLUDED_OPTIONS = {
     *("command", "agent", "session", "function", "from_jsonl", "stdin", "cwd"),
@@ -43,30 +41,30 @@ EXCLUDED_OPTIONS = {
 }
 """Options of a submit that a session answers, or that are not of a conversation."""
 
-session = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Talk with agents, turn by turn.")
+session = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Hold conversations with agents, turn by turn.")
 
 
-@session.callback(epilog='Example: agentq session send SESSION "Now mend it."')
+@session.callback(epilog='Example: agentq session send SESSION "Now fix it."')
 def _session() -> None:
-    """Talk with agents, turn by turn."""
+    """Hold conversations with agents, turn by turn."""
 
 
 @session.command("new")
 def new(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="What to call it; it gets a name if none.")
+        str | None, typer.Argument(metavar="[NAME]", help="Name of the session; generated if not given.")
     ] = None,
     agent: Annotated[str | None, Opt(metavar="NAME", help="The agent, such as claude; see `agentq agents`.")] = None,
     cwd: FolderOption = None,
     model: ModelOption = None,
-    max_cost: Annotated[str | None, Opt(metavar="USD", help="What all turns together may cost.")] = None,
-    max_tokens: Annotated[str | None, Opt(metavar="N", help="Their tokens together, such as 500k or 2M.")] = None,
-    max_turns: Annotated[int | None, Opt(metavar="N", help="How often they may ask the model, together.")] = None,
-    fork: Annotated[str | None, Opt(metavar="SESSION", help="Go on from where that one is.")] = None,
+    max_cost: Annotated[str | None, Opt(metavar="USD", help="Cost limit of all turns together, in US dollars.")] = None,
+    max_tokens: Annotated[str | None, Opt(metavar="N", help="Token limit of all turns together, such as 500k.")] = None,
+    max_turns: Annotated[int | None, Opt(metavar="N", help="Limit of model requests of all turns together.")] = None,
+    fork: Annotated[str | None, Opt(metavar="SESSION", help="Continue from the current point of that session.")] = None,
     json: Json = False,
 ) -> None:
-    """Begin a conversation with an agent. Prints its name; `agentq session send` says something to it.
+    """Start a conversation with an agent. Prints its name; `agentq session send` sends it a message.
 
     \b
     Example: agentq session new parser --agent claude --max-cost 5
@@ -92,10 +90,10 @@ def new(
 def fork(
     ctx: typer.Context,
     name: Name,
-    new: Annotated[str | None, typer.Argument(metavar="[NEW]", help="What to call the other one.")] = None,
+    new: Annotated[str | None, typer.Argument(metavar="[NEW]", help="Name of the new session.")] = None,
     json: Json = False,
 ) -> None:
-    """Begin a second conversation that goes on from where another one is; both go on by themselves.
+    """Fork a conversation: the new one continues from the current point, independent of the first.
 
     \b
     Example: agentq session fork SESSION second-try
@@ -111,15 +109,15 @@ def send(
     name: Name,
     words: PromptWords = None,
     wait: Annotated[bool, Opt("--wait", help="Wait for the end; the exit code is 1 if it failed.")] = False,
-    follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it says and does.")] = False,
+    follow: Annotated[bool, Opt("--follow", "-f", help="Wait, and print its messages and actions.")] = False,
     json: Json = False,
     **run: Any,
 ) -> None:
-    """Say something in a conversation. Prints the id of the turn, which is a run; turns go one after the other.
+    """Send a message to a conversation. Prints the id of the turn, which is a run; turns run one at a time.
 
     \b
     Example: agentq session send SESSION "Why does tests/test_parser.py fail?"
-    Example: agentq session send SESSION --wait -- "-v prints nothing. Mend it."
+    Example: agentq session send SESSION --wait -- "-v prints nothing. Fix it."
     """
     if follow and json:
         raise Invalid("--follow and --json contradict each other: one prints what it says, one the run's record.")
@@ -150,7 +148,7 @@ def send(
 def ls(
     ctx: typer.Context,
     limit: Annotated[int, Opt(metavar="N", min=1, max=LIST_PER_CALL, help="The most entries.")] = 20,
-    cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on after this one, the last of a page.")] = None,
+    cursor: Annotated[str | None, Opt(metavar="PLACE", help="Continue after this one, the last of a page.")] = None,
     json: Json = False,
 ) -> None:
     """List conversations, the last used first.
@@ -172,7 +170,7 @@ def ls(
 
 @session.command("show")
 def show(ctx: typer.Context, names: Names, json: Json = False) -> None:
-    """Show all that is known of conversations.
+    """Show conversations in full.
 
     \b
     Example: agentq session show SESSION
@@ -191,11 +189,11 @@ def show(ctx: typer.Context, names: Names, json: Json = False) -> None:
 def log(
     ctx: typer.Context,
     name: Name,
-    follow: Annotated[bool, Opt("--follow", "-f", help="Go on until no turn is left in the line.")] = False,
-    everything: Annotated[bool, Opt("--all", help="What it did as well, as `agentq logs` shows it.")] = False,
+    follow: Annotated[bool, Opt("--follow", "-f", help="Continue until no turn is queued.")] = False,
+    everything: Annotated[bool, Opt("--all", help="Actions as well, as `agentq logs` shows them.")] = False,
     json: Json = False,
 ) -> None:
-    """Print a conversation: what was asked and what was answered, in order.
+    """Print a conversation: prompts and answers, in order.
 
     \b
     Example: agentq session log SESSION
@@ -210,10 +208,10 @@ def log(
 def close(
     ctx: typer.Context,
     names: Names,
-    cancel: Annotated[bool, Opt("--cancel", help="Cancel what is in its line, instead of letting it go on.")] = False,
+    cancel: Annotated[bool, Opt("--cancel", help="Cancel its queued turns instead of executing them.")] = False,
     json: Json = False,
 ) -> None:
-    """Let conversations take no more turns. They can be looked up for a week, and gone on from with a fork.
+    """Close conversations to new turns. For a week they can still be read and forked.
 
     \b
     Example: agentq session close SESSION

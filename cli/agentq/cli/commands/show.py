@@ -1,4 +1,4 @@
-"""`agentq show`: all that is known of runs."""
+"""`agentq show`: shows runs in full."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MARGIN = 4
 
 
 def show(ctx: typer.Context, run: RunsOrNewest = None, json: Json = False) -> None:
-    """Show all that is known of runs: what they are, where they stand, and each attempt.
+    """Show runs in full: their spec, state and each attempt.
 
     \b
     Example: agentq show

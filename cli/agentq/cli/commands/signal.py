@@ -1,4 +1,4 @@
-"""`agentq signal`: something for a run to know."""
+"""`agentq signal`: sends a signal to a run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from agentq.coordinator.model.lifecycle import State
 def signal(
     ctx: typer.Context,
     run: RunId,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the run knows it by.")],
-    data: Annotated[str | None, typer.Option(metavar="JSON", help="What there is to say; null if not given.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="Data of the signal; null if not given.")] = None,
     json: Json = False,
 ) -> None:
-    """Send a run something to know, which wakes it if it waits for that, and is kept for it if it does not yet.
+    """Send a signal to a run. A run that waits for it continues; otherwise the signal is kept for the run.
 
     \b
     Example: agentq signal RUN deploy

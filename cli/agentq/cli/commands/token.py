@@ -1,4 +1,4 @@
-"""`agentq token`: who may use the HTTP server."""
+"""`agentq token`: manages access tokens of the HTTP server."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from agentq.coordinator.security.tokens import TOKEN_KINDS, TokenRecord, TokenSc
 
 Opt = typer.Option
 
-token = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Say who may use the HTTP server.")
+token = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Manage access tokens of the HTTP server.")
 
 
 @token.callback()
 def _token() -> None:
-    """Say who may use the HTTP server."""
+    """Manage access tokens of the HTTP server."""
 
 
 @token.command("new")
 def new(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it in lists.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
     scope: Annotated[
-        str | None, Opt(metavar="SCOPES", help="What it may do: submit, read, work, admin, with commas.")
+        str | None, Opt(metavar="SCOPES", help="Its rights: submit, read, work, admin, with commas.")
     ] = None,
     kind: Annotated[
-        str, Opt(metavar="|".join(TOKEN_KINDS), help="Whose it is; a runner's or worker's is good for what that holds.")
+        str,
+        Opt(metavar="|".join(TOKEN_KINDS), help="Its holder; a runner's or worker's covers only the runs it holds."),
     ] = "client",
-    queue: Annotated[list[str] | None, Opt(metavar="NAME", help="The only queues that it is good for.")] = None,
+    queue: Annotated[list[str] | None, Opt(metavar="NAME", help="Queue it is limited to. Repeatable.")] = None,
     expires: Annotated[
-        str | None, Opt(metavar="DURATION", help="Until when it is good, such as 30d; for ever.")
+        str | None, Opt(metavar="DURATION", help="Lifetime, such as 30d; unlimited if not given.")
     ] = None,
-    rate: Annotated[str | None, Opt(metavar="N/TIME", help="How many requests it may make, such as 100/1s.")] = None,
+    rate: Annotated[str | None, Opt(metavar="N/TIME", help="Rate limit of its requests, such as 100/1s.")] = None,
     json: Json = False,
 ) -> None:
-    """Make a token, and print it: this once, for only its digest is kept.
+    """Create a token and print it. It is shown only once; the server keeps its digest.
 
     \b
     Example: agentq token new ci --scope submit,read --expires 30d
@@ -72,9 +73,9 @@ def new(
 @token.command("show")
 def show(
     ctx: typer.Context,
-    header: Annotated[bool, Opt("--header", help="As the header of a request, for curl -H @FILE.")] = False,
+    header: Annotated[bool, Opt("--header", help="Print it as a request header, for curl -H @FILE.")] = False,
 ) -> None:
-    """Print the token of this machine, which servers on loopback take. Who has it may do everything.
+    """Print the token of this machine, which servers on loopback accept. It grants all rights.
 
     \b
     Example: agentq token show
@@ -87,7 +88,7 @@ def show(
 
 @token.command("ls")
 def ls(ctx: typer.Context, json: Json = False) -> None:
-    """List tokens: what each may do, until when, and when it was last used.
+    """List tokens: the rights, expiry and last use of each.
 
     \b
     Example: agentq token ls
@@ -117,13 +118,13 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
 @token.command("revoke")
 def revoke(
     ctx: typer.Context,
-    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Ids, or names that only one has.")],
+    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Ids or unique names.")],
     with_what_it_made: Annotated[
-        bool, Opt("--with-what-it-made", help="End what they made, too: tokens, schedules, webhooks, sessions, runs.")
+        bool, Opt("--with-what-it-made", help="End the tokens, schedules, webhooks, sessions and runs they made, too.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make tokens good for nothing, at once.
+    """Revoke tokens at once.
 
     \b
     Example: agentq token revoke TOKEN

@@ -1,4 +1,4 @@
-"""`agentq up`: all that it takes to run things, in the foreground."""
+"""`agentq up`: runs a worker and the embedded server in the foreground."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from agentq.cli.connect import print_note, read_settings
 
 
 def up(ctx: typer.Context, slots: Slots = None, queue: Queues = None, label: Labels = None) -> None:
-    """Run a worker here, and the server that agentq brings, until Ctrl-C.
+    """Run a worker here, with the embedded server, until Ctrl-C.
 
-    With an address set, it works for that server and starts none. Without --slots it has one for each processor. The
-    server is started again if it dies, and stays when the worker ends; `agentq down` stops it.
+    With an address set, it works for that server and starts none. Without --slots it has one per processor. The
+    server is restarted if it dies, and keeps running when the worker ends; `agentq down` stops it.
 
     \b
     Example: agentq up

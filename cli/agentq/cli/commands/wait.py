@@ -1,4 +1,4 @@
-"""`agentq wait`: until runs have ended."""
+"""`agentq wait`: waits until runs have ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def wait(
     ctx: typer.Context,
     run: RunsOrNewest = None,
-    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="Give up then, with exit code 124.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Longest time to wait; then exit with code 124.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Wait until runs have ended. The exit code is 0 if all completed, 1 if not.

@@ -1,4 +1,4 @@
-"""`agentq webhook`: addresses that are told what happens."""
+"""`agentq webhook`: sends events to webhook addresses."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a webhook
 Names = list[str] | None
 TEST_MS = 30_000
 
-webhook = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Tell addresses what happens.")
+webhook = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Send events to webhook addresses.")
 
 
 @webhook.callback()
 def _webhook() -> None:
-    """Tell addresses what happens. It is `agentq serve` that tells them."""
+    """Send events to webhook addresses. `agentq serve` delivers them."""
 
 
 @webhook.command("add")
 def add(
     ctx: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="Such as https://example.com/agentq.")],
-    name: Annotated[str | None, Opt(metavar="NAME", help="What to call it; made up otherwise.")] = None,
+    name: Annotated[str | None, Opt(metavar="NAME", help="Name of the webhook; generated if not given.")] = None,
     event: Annotated[Names, Opt(metavar="EVENT", help="Only these events, such as failed.")] = None,
     queue: Annotated[Names, Opt(metavar="NAME", help="Only runs of these queues.")] = None,
     plan: Annotated[Names, Opt(metavar="PLAN", help="Only runs of these plans.")] = None,
     session: Annotated[Names, Opt(metavar="NAME", help="Only turns of these sessions.")] = None,
     run: Annotated[Names, Opt(metavar="RUN", help="Only these runs.")] = None,
-    state: Annotated[Names, Opt(metavar="STATE", help="Only what led to these states.")] = None,
+    state: Annotated[Names, Opt(metavar="STATE", help="Only changes to these states.")] = None,
     json: Json = False,
 ) -> None:
-    """Tell an address what happens from now on; print the secret that signs it, this once.
+    """Send new events to an address. Prints the signing secret, which is shown only once.
 
     \b
     Example: agentq webhook add https://example.com/agentq --event failed --queue builds
@@ -71,7 +71,7 @@ def add(
 
 @webhook.command("ls")
 def ls(ctx: typer.Context, json: Json = False) -> None:
-    """List webhooks: whom they tell of what, and how that goes.
+    """List webhooks: their addresses, filters and delivery state.
 
     \b
     Example: agentq webhook ls
@@ -104,7 +104,7 @@ def pause(
     name: Name,
     why: Annotated[str, Opt(metavar="TEXT", help="Shown in lists.")] = "",
 ) -> None:
-    """Let a webhook rest. What happens meanwhile is told when it is resumed, as far as the events are kept.
+    """Pause a webhook. When it is resumed, it sends the events of the pause that are still kept.
 
     \b
     Example: agentq webhook pause WEBHOOK --why 'the receiver moves'
@@ -114,7 +114,7 @@ def pause(
 
 @webhook.command("resume")
 def resume(ctx: typer.Context, name: Name) -> None:
-    """Let a webhook go on from where it was, also one that was disabled because it failed for too long.
+    """Resume a webhook at its last position, also one that was disabled after too many failures.
 
     \b
     Example: agentq webhook resume WEBHOOK
@@ -126,9 +126,9 @@ def resume(ctx: typer.Context, name: Name) -> None:
 def rotate(
     ctx: typer.Context,
     name: Name,
-    overlap: Annotated[str | None, Opt(metavar="DURATION", help="How long the secret before signs, too; 24h.")] = None,
+    overlap: Annotated[str | None, Opt(metavar="DURATION", help="How long the old secret also signs; 24h.")] = None,
 ) -> None:
-    """Give a webhook another secret, and print it, this once.
+    """Replace the secret of a webhook. Prints the new one, which is shown only once.
 
     \b
     Example: agentq webhook rotate WEBHOOK --overlap 1h
@@ -144,7 +144,7 @@ def deliveries(
     limit: Annotated[int, Opt(metavar="N", min=1, max=DELIVERIES_KEPT, help="The most entries.")] = 20,
     json: Json = False,
 ) -> None:
-    """Show what became of the last deliveries, the newest first.
+    """List the last deliveries and their results, newest first.
 
     \b
     Example: agentq webhook deliveries WEBHOOK
@@ -165,9 +165,11 @@ def deliveries(
 def redeliver(
     ctx: typer.Context,
     name: Name,
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="As `agentq webhook deliveries` shows it.")],
+    message: Annotated[
+        str, typer.Argument(metavar="MESSAGE", help="Id of the message, from `agentq webhook deliveries`.")
+    ],
 ) -> None:
-    """Deliver a message again, as it was, under the same id.
+    """Deliver a message again, unchanged, under the same id.
 
     \b
     Example: agentq webhook redeliver WEBHOOK MESSAGE
@@ -180,7 +182,7 @@ def redeliver(
 
 @webhook.command("test")
 def test(ctx: typer.Context, name: Name) -> None:
-    """Deliver a message that says nothing, and show what the receiver answered.
+    """Deliver an empty test message, and show the receiver's answer.
 
     \b
     Example: agentq webhook test WEBHOOK

@@ -1,4 +1,4 @@
-"""`agentq why`: where a run stands, in words."""
+"""`agentq why`: explains the state of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentq.cli.run_references import find_runs_or_newest
 
 
 def why(ctx: typer.Context, run: RunOrNewest = None, json: Json = False) -> None:
-    """Say in words why a run is where it is: what it waits for, who has it, what would have to happen.
+    """Explain why a run is in its state: what it waits for, which worker has it, and what has to happen next.
 
     \b
     Example: agentq why

@@ -1,4 +1,4 @@
-"""`agentq worker`: run a worker, or look after those that run."""
+"""`agentq worker`: runs a worker, or manages running workers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from agentq.worker.settings_reload import SettingsReload
 
 Opt = typer.Option
-Workers = Annotated[list[str], typer.Argument(metavar="WORKER", help="Ids, or beginnings that only one id has.")]
+Workers = Annotated[list[str], typer.Argument(metavar="WORKER", help="Ids or unique beginnings of ids.")]
 Slots = Annotated[int | None, Opt(metavar="N", help="Runs at the same time; 1 if not given.")]
-Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve, the first first; default.")]
-Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
+Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="Queue to serve, highest priority first; default.")]
+Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="Label that runs can demand. Repeatable.")]
 
 COORDINATOR_OPTIONS = ("connect", "token_file", "ca_file", "plain_http")
 PLAIN_OPTIONS = (
@@ -64,19 +64,21 @@ def run_worker(
     slots: Slots = None,
     queue: Queues = None,
     rq: Annotated[
-        list[str] | None, Opt(metavar="NAMES", help="RQ queues to adopt, the first first, as in high,default.")
+        list[str] | None, Opt(metavar="NAMES", help="RQ queues to adopt, highest priority first, as in high,default.")
     ] = None,
     rq_serializer: Annotated[
-        str | None, Opt(metavar="NAME", help="How their jobs are written: pickle, json, or a path; pickle.")
+        str | None, Opt(metavar="NAME", help="Serializer of their jobs: pickle, json, or a path; pickle.")
     ] = None,
     label: Labels = None,
-    only_matching: Annotated[bool, Opt("--only-matching", help="Take only runs that demand a label of it.")] = False,
-    name: Annotated[
-        str | None, Opt(metavar="NAME", help="The beginning of its id; the host's name if not given.")
+    only_matching: Annotated[
+        bool, Opt("--only-matching", help="Take only runs that demand one of its labels.")
+    ] = False,
+    name: Annotated[str | None, Opt(metavar="NAME", help="Prefix of its id; the host's name if not given.")] = None,
+    burst: Annotated[bool, Opt("--burst", help="End when no run is left to claim.")] = False,
+    max_runs: Annotated[int | None, Opt(metavar="N", help="End after this many runs.")] = None,
+    drain_grace: Annotated[
+        str | None, Opt(metavar="DURATION", help="Longest time for its runs to finish in a drain; 30s.")
     ] = None,
-    burst: Annotated[bool, Opt("--burst", help="End when there is nothing left to claim.")] = False,
-    max_runs: Annotated[int | None, Opt(metavar="N", help="End after so many runs.")] = None,
-    drain_grace: Annotated[str | None, Opt(metavar="DURATION", help="How long runs may go on in a drain; 30s.")] = None,
     children: Annotated[int | None, Opt(metavar="N", help="Processes for function runs; as many as slots.")] = None,
     async_calls: Annotated[
         int | None, Opt(metavar="N", help="Asynchronous functions at the same time in one child; 100.")
@@ -84,8 +86,8 @@ def run_worker(
     child_memory: Annotated[
         str | None, Opt(metavar="SIZE", help="What a child may use: 512M, 4G. Default: any.")
     ] = None,
-    child_rss: Annotated[str | None, Opt(metavar="SIZE", help="Replace a child that has grown above this.")] = None,
-    child_runs: Annotated[int | None, Opt(metavar="N", help="Replace a child after so many function runs.")] = None,
+    child_rss: Annotated[str | None, Opt(metavar="SIZE", help="Replace a child whose memory exceeds this.")] = None,
+    child_runs: Annotated[int | None, Opt(metavar="N", help="Replace a child after this many function runs.")] = None,
     connect: Annotated[
         str | None, Opt(metavar="URL", help="Work through a coordinator (agentq serve), without reaching Redis.")
     ] = None,
@@ -93,14 +95,14 @@ def run_worker(
         str | None, Opt(metavar="FILE", help="Its token, if not in AGENTQ_WORKER_TOKEN; see agentq token new.")
     ] = None,
     ca_file: Annotated[str | None, Opt(metavar="FILE", help="Certificates to trust there, as PEM.")] = None,
-    plain_http: Annotated[bool, Opt("--plain-http", help="Go there unencrypted, on a private network.")] = False,
+    plain_http: Annotated[bool, Opt("--plain-http", help="Connect without TLS, on a private network.")] = False,
     log_level: Annotated[
         str | None,
         Opt(metavar="LEVEL", help="debug, info (each run that starts and ends), warning or error; warning."),
     ] = None,
-    log_json: Annotated[bool, Opt("--log-json", help="Write that as lines of JSON.")] = False,
+    log_json: Annotated[bool, Opt("--log-json", help="Write its log as lines of JSON.")] = False,
 ) -> None:
-    """Run a worker here, or, with a command, look after those that run.
+    """Run a worker here, or, with a command, manage running workers.
 
     SIGTERM or Ctrl-C: it claims nothing more, lets its runs finish for a while, hands the rest back, and ends. A second
     one does not wait. SIGHUP: it reads its settings again. What is not given here may stand in the table [worker] of
@@ -215,7 +217,7 @@ def _check_queue_name(queue: str) -> str:
 @worker.command("ls")
 def ls(
     ctx: typer.Context,
-    all_: Annotated[bool, Opt("--all", help="Also those that left or were lost within the hour.")] = False,
+    all_: Annotated[bool, Opt("--all", help="Also workers that left or were lost within the hour.")] = False,
     json: Json = False,
 ) -> None:
     """List the workers that are registered.
@@ -248,9 +250,9 @@ def ls(
 
 @worker.command("show")
 def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
-    """Show all that is known of workers, and what they hold.
+    """Show workers in full, with the runs they hold.
 
-    For an hour after a worker has left or was lost, it tells how it ended.
+    For an hour after a worker left or was lost, its end is shown.
 
     \b
     Example: agentq worker show WORKER
@@ -282,7 +284,7 @@ def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
 
 @worker.command("drain")
 def drain(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
-    """Let workers claim nothing more, finish or hand back what they hold, and end.
+    """Drain workers: they claim no more runs, finish or hand back the runs they hold, and end.
 
     \b
     Example: agentq worker drain WORKER
@@ -292,7 +294,7 @@ def drain(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
 
 @worker.command("stop")
 def stop(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
-    """Let workers end now: what they run is stopped and handed back, to run again elsewhere at no cost.
+    """Stop workers now: their runs are stopped and handed back, to run elsewhere without using a retry.
 
     Its processes get SIGTERM, the grace that each run asks for, and SIGKILL. A worker that drains already does not wait
     any longer.

@@ -25,12 +25,12 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run: its id, the beginning or end of it, or PLAN/TASK.")
 ]
 
-worktree = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Look after the worktrees of runs on this machine.")
+worktree = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Manage the worktrees of runs on this machine.")
 
 
 @worktree.callback(epilog="Example: agentq worktree ls")
 def _worktree(ctx: typer.Context) -> None:
-    """Look after the worktrees of runs on this machine."""
+    """Manage the worktrees of runs on this machine."""
     if "AGENTQ_AGENT_SOCKET" in os.environ:
         from agentq.cli.connect import refuse_in_agent_run
 
@@ -40,10 +40,10 @@ def _worktree(ctx: typer.Context) -> None:
 @worktree.command("ls")
 def ls(
     ctx: typer.Context,
-    size: Annotated[bool, Opt("--size", help="Say what each takes on the disk, which takes a while.")] = False,
+    size: Annotated[bool, Opt("--size", help="Show the disk space of each, which takes a while.")] = False,
     json: Json = False,
 ) -> None:
-    """List the worktrees that there are, the oldest first, and why each is there.
+    """List the worktrees, oldest first, with the reason each is kept.
 
     \b
     Example: agentq worktree ls
@@ -76,7 +76,7 @@ def open_(
     shell: Annotated[bool, Opt("--shell", help="Start your $SHELL in it.")] = False,
     editor: Annotated[bool, Opt("--editor", help="Start your $VISUAL or $EDITOR in it.")] = False,
 ) -> None:
-    """Print where the worktree of a run is, or start something there.
+    """Print the path of a run's worktree, or start a shell or editor there.
 
     \b
     Example: cd "$(agentq worktree open RUN)"
@@ -97,15 +97,15 @@ def open_(
 def prune(
     ctx: typer.Context,
     older: Annotated[
-        str | None, Opt(metavar="DURATION", help="Those that nobody has worked in for so long; worktree_keep_ms.")
+        str | None, Opt(metavar="DURATION", help="Worktrees unused for this long; worktree_keep_ms.")
     ] = None,
-    everything: Annotated[bool, Opt("--all", help="All that no run works in.")] = False,
+    everything: Annotated[bool, Opt("--all", help="All worktrees that no run uses.")] = False,
     yes: Annotated[bool, Opt("--yes", "-y", help="Do it.")] = False,
     json: Json = False,
 ) -> None:
-    """Show which worktrees would be taken away and why; with --yes, take them away.
+    """Show which worktrees would be removed and why; with --yes, remove them.
 
-    No work is lost by that: what is not in the branch that it is for stays in the repository, as refs/agentq/RUN.
+    No work is lost: unmerged work stays in the repository, as refs/agentq/RUN.
 
     \b
     Example: agentq worktree prune --older 2d

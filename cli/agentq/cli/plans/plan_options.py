@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from agentq.sdk.backend.plans import PlanVerbs
 
 Opt = typer.Option
-PlanFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="A plan: YAML, JSON or JSON lines; - for what comes in here.")
-]
-PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="Its id, or a beginning that only one id has.")]
+PlanFile = Annotated[str, typer.Argument(metavar="FILE", help="Plan in YAML, JSON or JSON lines; - for stdin.")]
+PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="Its id, or a unique beginning of it.")]
 PlanOrNewest = Annotated[
-    str | None, typer.Argument(metavar="[PLAN]", help="Its id, or a beginning that only one id has; else the newest.")
+    str | None, typer.Argument(metavar="[PLAN]", help="Its id, or a unique beginning of it; the newest if not given.")
 ]
-Vars = Annotated[list[str] | None, Opt(metavar="K=V", help="The value of a variable. Repeat for more.")]
-Base = Annotated[str | None, Opt(metavar="REF", help="What the work starts from, such as main.")]
-Target = Annotated[str | None, Opt(metavar="BRANCH", help="The branch that the work goes to.")]
-UpdateCheckout = Annotated[bool, Opt("--update-checkout", help="The checkout may follow, if it is clean and on it.")]
-FailFast = Annotated[bool, Opt("--fail-fast", help="The first task that fails stops the plan.")]
-KeepGoing = Annotated[bool, Opt("--keep-going", help="What does not need a task that failed goes on.")]
+Vars = Annotated[list[str] | None, Opt(metavar="K=V", help="Value of a variable. Repeatable.")]
+Base = Annotated[str | None, Opt(metavar="REF", help="Commit or branch to start from, such as main.")]
+Target = Annotated[str | None, Opt(metavar="BRANCH", help="Branch to merge the work into.")]
+UpdateCheckout = Annotated[
+    bool, Opt("--update-checkout", help="Update the checkout if it is clean and on that branch.")
+]
+FailFast = Annotated[bool, Opt("--fail-fast", help="Stop the plan when a task fails.")]
+KeepGoing = Annotated[bool, Opt("--keep-going", help="Continue tasks that do not need a failed task.")]
 
 
 def take_plan_options(
