@@ -107,7 +107,7 @@ def test_the_workers_of_a_plan_take_nothing_else_though_it_is_addressed_to_their
     assert demands_any_label(labels, {"host": "h", "agentq.plan": "p-1"})
     assert not demands_any_label(labels, {"host": "h"})
     assert not demands_any_label(labels, {"host": "h", "agentq.plan": "p-2"})
-    assert "`agentq resume p-2` goes on with it" in suggest_worker("default", {"agentq.plan": "p-2"})
+    assert "`agentq resume p-2` continues it" in suggest_worker("default", {"agentq.plan": "p-2"})
 
 
 def test_it_takes_what_is_addressed_to_its_host_or_to_itself_and_no_agent_s_run_for_that_alone() -> None:
@@ -153,7 +153,7 @@ def test_a_run_for_a_worker_that_is_gone_says_so_and_ends_with_its_patience(worl
 
     assert why(world, run)[:2] == [
         "It demands worker=w1, and no worker registered for its queue, default, offers that.",
-        "That worker is gone, or not of this queue, and no other ever has its id: cancel the run, or let it expire.",
+        "That worker is gone or of other queues, and no other ever gets its id: cancel the run, or let it expire.",
     ]
     world.pass_ms(1000)
     world.tick()

@@ -235,7 +235,7 @@ def test_a_drained_queue_takes_nothing_new_and_works_off_what_it_has(world: Worl
     (run,) = submit(world, 1)
     world.queues.drain("default", "moving house")
 
-    with pytest.raises(TryLater, match="the queue default is drained"):
+    with pytest.raises(TryLater, match="the intake of the queue default is closed"):
         world.submit()
     assert [receipt.created for receipt in world.queue.submit_many([spec(), spec(queue="other")])] == [False, True]
     assert [claim.id for claim in world.worker("w1").claim(10)] == [run]
