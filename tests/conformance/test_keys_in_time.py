@@ -182,7 +182,7 @@ def test_a_follower_begins_when_the_other_ends_however_it_ends(end: str, make_st
     stage.start()
     follower = put(stage, if_live="follow").id
     _, sentences = RunExplanation(stage.world.store, stage.world.settings).of(follower)
-    assert sentences[0].startswith(f"It starts when {stage.run} (running on w1) has ended, which has the same dedupe key")
+    assert sentences[0].startswith(f"It starts when {stage.run} (running on w1) has ended")
 
     ENDS[end](stage)
 
