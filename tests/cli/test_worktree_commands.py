@@ -43,7 +43,7 @@ def test_worktrees_are_listed_with_why_they_are_there(cli: Cli, depot: Depot, sh
     assert [(row[0], row[1], row[-1]) for row in rows] == [
         ("run_a", "kept", "exited with code 1"),
         ("run_b", "running", ""),
-        ("-", "unknown", "nobody has noted it: yours"),
+        ("-", "unknown", "not recorded: yours"),
     ]
     told = json.loads(cli("worktree", "ls", "--json", "--size").lines[0])
     assert (told["path"], told["branch"], told["is"]) == (str(job.path), "agentq/run_a", "kept")
@@ -97,7 +97,7 @@ def test_prune_shows_first_what_it_would_do_and_loses_no_work(cli: Cli, depot: D
 
     shown = cli("worktree", "prune", "--all")
     assert shown.out.startswith(f"would remove {job.path}  ")
-    assert "--yes takes them away" in shown.err
+    assert "--yes removes them" in shown.err
     assert job.path.exists()
 
     done = cli("worktree", "prune", "--all", "--yes")

@@ -1,4 +1,4 @@
-"""What a turn of an agent costs through agentq, beside the same process started bare, for `agentq bench`.
+"""Measures a turn of an agent through agentq, beside the same process started bare, for `agentq bench`.
 
 The stand-in needs nothing. Claude Code is measured as well where it is installed: with a key, a home and a model
 service that are made up for this, so that it costs nothing and nobody's conversations are touched.
@@ -96,10 +96,10 @@ class AgentBench:
         ended = self.workers.records.get(run)
         if ended.state is not State.COMPLETED:
             why = ended.outcome.error if ended.outcome else None
-            raise AgentqError(f"A run of the bench ended as {ended.state}: {why or 'nobody knows why'}")
+            raise AgentqError(f"A run of the bench ended as {ended.state}: {why or 'without a reason'}")
 
     def _bare(self, agent: str, prompt: str, env: dict[str, str]) -> None:
-        """The same program with the same words, and nobody who reads along."""
+        """The same program with the same prompt, started bare."""
         launch = _build_launch(agent, prompt)
         done = subprocess.run(
             launch.argv, input=launch.stdin, cwd=self.folder, env={**os.environ, **launch.env, **env},

@@ -1,6 +1,6 @@
 """What function runs cost, beside bare redis-py on the same server, for `agentq bench`.
 
-One worker process drains what was submitted; the bare loop does what nobody can do without with redis-py: it reads a
+One worker process drains what was submitted; the bare loop does the minimum with redis-py: it reads a
 hundred entries at a time, stores a result for each, acknowledges and deletes them in one pipeline.
 """
 
@@ -96,7 +96,7 @@ class FunctionBench:
             calls.submit_many([f"[{number}]" for number in range(first, min(first + 1000, runs))])
 
     def _drain(self, runs: int) -> tuple[float, float]:
-        """Let one worker drain that many of what is pending; runs a second, and round trips a hundred of them."""
+        """Let one worker drain that many pending runs; runs a second, and round trips per hundred."""
         with self.workers.worker(1):
             wait_until(lambda: self._ended() >= runs // 10, "the first tenth to end", pause_s=0.005)
             before, reads, started, looks = self._ended(), self._reads(), monotonic_ns(), 2
@@ -178,7 +178,7 @@ class FunctionBench:
         return not self.workers.records.count([State.PENDING, State.CLAIMED, State.RUNNING])
 
     def depth(self) -> BenchFigure:
-        """What is pending beside must not make a difference."""
+        """Compare drain rates by the number of other pending runs."""
         rates = []
         for depth in self.scale.depths:
             self.place.clear()

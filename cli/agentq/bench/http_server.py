@@ -1,4 +1,4 @@
-"""What the HTTP server costs, for `agentq bench`: beside a bare one of the same framework that does one XADD a request.
+"""Measures the HTTP server for `agentq bench`: beside a bare one of the same framework that does one XADD a request.
 
 Both are processes of their own, asked by the same clients in turn. And how long a runner waits for its run while very
 many wait in vain and many follow what happens; and whether the server grows meanwhile.
@@ -40,7 +40,7 @@ class Server(uvicorn.Server):
         print("serving at http://127.0.0.1:%d;" % port, file=sys.stderr, flush=True)
 Server(uvicorn.Config(app, port=0, access_log=False, log_level="warning", http="httptools")).run()
 """
-"""What somebody writes who wants no more than this."""
+"""A minimal server of the same framework, for comparison."""
 COMMAND_BODY = json.dumps({"kind": "command", "argv": ["true"]}).encode()
 FOREIGN_BODY = json.dumps({"type": "start_session", "prompt": "do it"}).encode()
 WARMUP_S = 5

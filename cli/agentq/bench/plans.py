@@ -109,7 +109,7 @@ class PlanBench(CoreBench):
             let_go = plans.counts(plan)[State.PENDING]
         clock = f"{median(passed) * 1e3:.1f} ms by the clock, the longest {max(passed) * 1e3:.1f} ms"
         found = f"{let_go:,} dependents, {len(busy):,} calls, the longest {max(busy) * 1e3:.1f} ms; {clock}"
-        # Whoever meets a rewrite of the append-only file pays for the fork.
+        # A call during a rewrite of the append-only file pays for the fork.
         yield BenchFigure("release of dependents, a call, p99", found, quantiles(busy, n=100)[98] * 1e3, "ms", most=10)
         yield BenchFigure("release of dependents", found, let_go / sum(busy), "/s", least=20_000)
 

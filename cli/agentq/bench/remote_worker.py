@@ -1,4 +1,4 @@
-"""What a coordinator between a worker and Redis costs, for `agentq bench`: the same worker, straight and through one.
+"""Measures a coordinator between a worker and Redis for `agentq bench`: the same worker, straight and through one.
 
 Both are measured in turn on the same server; the coordinator is a process of its own, and all three share the machine.
 """

@@ -1,4 +1,4 @@
-"""What the waiting room costs, for `agentq bench`: limits, lines of waiters, due runs, keys that take turns."""
+"""Measures waiting runs for `agentq bench`: limits, lines of waiters, due runs, keys that take turns."""
 
 from __future__ import annotations
 

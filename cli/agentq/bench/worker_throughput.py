@@ -76,7 +76,7 @@ class WorkerBench:
     def latency(self) -> Iterator[BenchFigure]:
         """From submit to the first line of output, with the worker idle, against a bare wake-up plus a bare spawn.
 
-        The line is written to a fifo that we read, whoever started the program; and, another time, followed in its log.
+        Both programs write the line to a fifo that the bench reads; a second measure follows it in the run's log.
         """
         ours, bare, told = [], [], []
         with self.worker(1), _open_fifo(self.folder / "line") as fifo:
@@ -249,7 +249,7 @@ class WorkerBench:
 
 @dataclass(frozen=True, slots=True)
 class StartFifo:
-    """Where a program writes its first line, whoever started it."""
+    """The fifo to which each program writes its first line."""
 
     path: Path
     fd: int

@@ -1,8 +1,8 @@
 """What a task costs that works in a worktree and is merged, beside shell scripts that do the same, for `agentq bench`.
 
 Both scripts do the work of as many tasks at a time as the worker has slots, each merge alone. One takes a worktree for
-each task from the commands that everybody knows, and throws it away; the other knows what we know, and uses worktrees
-again. What the task itself does is nothing but one file.
+each task from the usual git commands, and throws it away; the other reuses worktrees, as agentq
+does. The task itself only writes one file.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class WorktreeBench:
         return took / tasks
 
     def _numbers(self, tasks: int) -> list[str]:
-        """Of tasks that nobody has had."""
+        """Numbers of new tasks, unused so far."""
         self._number += tasks
         return [str(number) for number in range(self._number - tasks, self._number)]
 

@@ -26,7 +26,7 @@ def stopping_note(state: State) -> str:
 def apply_to_runs(
     ids: Iterable[str], verb: Callable[[str], State], *, json: bool, add: Callable[[State], str] = stopping_note
 ) -> ApplyResult:
-    """Say it to each; a refusal keeps nobody else from being told."""
+    """Apply the verb to each; a refusal does not stop the rest."""
     code = done = 0
     for run_id in ids:
         try:

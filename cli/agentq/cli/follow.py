@@ -38,7 +38,7 @@ def follow_runs(backend: Backend, ids: list[str], *, follow: bool, json: bool) -
 
 
 def _note_unserved_queues(backend: Backend, ids: list[str]) -> None:
-    """Who waits for runs that nobody will begin should know."""
+    """Note runs that no worker will claim."""
     specs = [run.spec for run in backend.read(ids[:RUNS_CHECKED]) if not isinstance(run, AgentqError)]
     # What no worker offers was said when these were submitted, and a run of an agent demands it.
     queues = {spec.queue for spec in specs if not spec.demands and spec.kind != "agent"}

@@ -2,7 +2,7 @@
 
 1. A command lives in the file of its name, which is imported when it is called or its own help is asked for. The list
    of commands stands here, so that `agentq --help` imports nothing else.
-2. What goes wrong is one sentence on stderr and an exit code; nobody sees a traceback for a wrong input.
+2. An error is one sentence on stderr and an exit code; wrong input never prints a traceback.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us, such as `head`, has had enough; Python must not try to flush to them again.
+        # The reader, such as `head`, closed the pipe; Python must not try to flush to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as error:
@@ -206,7 +206,7 @@ def _print_error(sentence: str, code: int, who: str = "agentq: ") -> int:
 
 
 def _usage_message(error: Any) -> str:
-    """What is wrong with the command line, and where to read how it is meant."""
+    """The fault of the command line, and the help to read."""
     text = " ".join(error.format_message().split()).rstrip(".")
     for pattern, words in PARSER_MESSAGES.items():
         text = re.sub(pattern, words, text)

@@ -60,7 +60,7 @@ COLD_COMMANDS = {
     "submit": (sys.executable, "-c", "from agentq.cli.main import app; app()", "submit", "--", "true"),
     "help": (sys.executable, "-c", "from agentq.cli.main import app; app()", "--help"),
 }
-"""What is started cold. The second and third are what the installed command does."""
+"""The programs started cold. The second and third do the same as the installed command."""
 
 
 def bench(

@@ -280,7 +280,7 @@ def _waiting(server: ServerConnection) -> Iterator[DoctorFinding]:
 
 
 def _overdue(server: ServerConnection) -> Iterator[DoctorFinding]:
-    """Whether somebody rings the timers."""
+    """Check that due timers are processed."""
     now_ms, store = _server_time_ms(server), server.store
     late = 0
     for partition in store.partitions():
@@ -300,7 +300,7 @@ def _orphans(server: ServerConnection) -> Iterator[DoctorFinding]:
     workers = server.records.workers()
     everyone = {worker.id for worker in workers}
     held = server.records.page(RunFilter(states=HELD_STATES), limit=LIST_PER_CALL).runs
-    # Whoever registered meanwhile is not in the first list: look again before speaking of orphans.
+    # A worker that registered meanwhile is not in the first list: read it again before reporting orphans.
     lost = [run for run in held if run.worker not in everyone]
     lost = [run for run in lost if run.worker not in {worker.id for worker in server.records.workers()}] if lost else []
     if lost:

@@ -137,7 +137,7 @@ class _LogLineFormatter:
         )
 
     def rest(self) -> list[LogLine]:
-        """What is left at the end."""
+        """The last, incomplete lines."""
         told = [] if self._teller is None else list(self._teller.rest())
         return [*self.lines.rest(), *(LogLine(AGENT_STREAM, wall_ms(), text) for text in told)]
 

@@ -68,7 +68,7 @@ def resume_plan(ctx: typer.Context, plan: str | None, workers: int | None, *, re
 
 
 def _note_other_plans(plans: PlanVerbs, plan: str) -> None:
-    """After a crash there may be several plans with which nobody goes on."""
+    """Note other plans that have not ended, as after a crash."""
     others = [other.id for other in plans.ls(limit=PLANS_SEARCHED)[0] if other.ended is None and other.id != plan]
     if not others:
         return

@@ -62,7 +62,7 @@ def _adopted_queues(server: ServerConnection) -> list[str]:
 
 
 def _refuse_busy(server: ServerConnection, queue: str, name: str, held: int) -> None:
-    """Nothing goes back while somebody would take it in again, or still executes it."""
+    """Refuse while a worker adopts this queue or still executes its jobs."""
     serving = [record for record in server.records.workers() if queue in record.identity.queues]
     living = [record for record in serving if record.lease_until_ms > wall_ms()]
     if living:

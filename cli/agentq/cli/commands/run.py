@@ -132,7 +132,7 @@ def _refuse_missing_agents(found: LoadedPlan) -> None:
 
 
 def _refuse_second_plan(plans: PlanVerbs, found: LoadedPlan) -> None:
-    """Whoever has been interrupted wants to go on, most of the time, and not to do everything twice."""
+    """Refuse a second plan of a file whose last plan has not ended; usually it should be resumed."""
     other = find_unfinished_plan(plans, found.file)
     if other is not None:
         raise Refused(
@@ -149,7 +149,7 @@ def find_unfinished_plan(plans: PlanVerbs, file: str) -> PlanRecord | None:
 
 
 def _run_in_background(settings: Settings, plan: str, workers: int) -> None:
-    """Go on with it in a process of its own, which nobody waits for."""
+    """Continue in a detached process."""
     folder = home_folder(settings) / "plans" / plan
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     argv = [sys.executable, "-m", "agentq.cli.main", "resume", plan, "--workers", str(workers)]

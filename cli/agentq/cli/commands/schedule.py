@@ -270,7 +270,7 @@ def _parse_overlap(text: str) -> OverlapPolicy:
         raise Invalid(f"--overlap: {text[:40]!r} is not a policy; there are {', '.join(names)}.") from None
 
 
-# ---- what is shown
+# ---- output
 
 
 def _print_state(found: ScheduleRecord, *, json: bool) -> None:

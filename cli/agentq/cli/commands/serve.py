@@ -50,9 +50,9 @@ def serve(
 ) -> None:
     """Serve the HTTP API, until Ctrl-C: for clients, dashboards and runners that do not reach the server themselves.
 
-    It asks everybody for a token. That of this machine is made at the first start, and the commands and the SDK of
-    its user show it by themselves (`agentq token show`); `agentq token new` makes them for others. What is not given
-    here may stand in the table [server] of a settings file. Its documents are at /docs.
+    Every client needs a token. The token of this machine is made at the first start, and the commands and the SDK of
+    its user send it by themselves (`agentq token show`); `agentq token new` makes tokens for others. Settings not
+    given here come from the table [server] of a settings file. The API's documents are at /docs.
 
     \b
     Example: agentq serve
@@ -81,7 +81,7 @@ def _note_address(url: str) -> None:
 
 
 def _server_settings(ctx: typer.Context, flags: Mapping[str, Any]) -> ServerSettings:
-    """Flags, and below them what is set elsewhere."""
+    """The settings: flags first, then settings from other sources."""
     try:
         return ServerSettings.model_validate({**read_settings(ctx).server.model_dump(exclude_unset=True), **flags})
     except ValidationError as error:
@@ -91,7 +91,9 @@ def _server_settings(ctx: typer.Context, flags: Mapping[str, Any]) -> ServerSett
 def _note_exposure(server: ServerSettings, *, insecure: bool) -> None:
     """Say in a line what the server opens."""
     if insecure:
-        print_note(f"INSECURE: whoever reaches {server.host} may do everything, also run any command on the workers.")
+        print_note(
+            f"INSECURE: every client that reaches {server.host} may do everything, also run any command on the workers."
+        )
     elif not server.require_tokens:
         print_note(
             "INSECURE: every user and program of this machine may do everything, also run any command on the workers."
@@ -103,7 +105,7 @@ def _note_exposure(server: ServerSettings, *, insecure: bool) -> None:
 
 
 def _settings_error(error: ValidationError, flags: Mapping[str, Any]) -> Invalid:
-    """What is wrong, and which option said it, or that it is a setting."""
+    """The fault, with the option or the setting that has it."""
     name = str((error.errors(include_url=False)[0]["loc"] or ("",))[0])
     place = FLAGS_BY_FIELD.get(name, flag_name(name)) if name in flags else f"The setting {name} of the server"
     return Invalid(f"{place}: {describe_error(error).removeprefix(f'{name}: ')}")

@@ -48,7 +48,7 @@ def parse_json_option(text: str, option: str) -> Any:
 
 
 def sender_name() -> str:
-    """Who says it."""
+    """The sender of the signal."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

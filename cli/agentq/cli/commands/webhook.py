@@ -196,7 +196,7 @@ def _show_delivery(hooks: WebhookVerbs, name: str, message: str, before: str) ->
     """What became of a message that was just asked for."""
     found = hooks.awaited(name, message, before, TEST_MS)
     if found is None:
-        raise WaitTimedOut(f"Nobody has delivered {message} yet; it is `agentq serve` that does, so have one run.")
+        raise WaitTimedOut(f"{message} was not delivered yet. `agentq serve` delivers messages; start it.")
     print_row(found.message, _describe_delivery(found))
     if not found.ok:
         raise typer.Exit(1)

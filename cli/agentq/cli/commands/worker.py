@@ -117,7 +117,7 @@ def run_worker(
 
 
 def serve_worker(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
-    """Run a worker in this process, with so many slots if nobody says how many; the exit code."""
+    """Run a worker in this process, with this many slots by default; the exit code."""
     from agentq.coordinator.security.environment_memory import hide_memory
     from agentq.worker import worker
     from agentq.worker.server_backends import RedisWorkerBackend
@@ -185,7 +185,7 @@ def _serve_remote(settings: Settings, options: WorkerOptions, reload: SettingsRe
 
 
 def _worker_options(found: LayeredSettings, given: dict[str, Any], slots: int) -> WorkerOptions:
-    """Flags, and below them what is set elsewhere."""
+    """The settings: flags first, then settings from other sources."""
     from agentq.worker.options import WorkerOptions
 
     fields: dict[str, Any] = {"slots": slots, **found.worker.model_dump(exclude_unset=True)}

@@ -62,7 +62,7 @@ def ls(
     for each in found:
         row = [each.record.run or "-", each.kind, _format_age(each), each.record.repository or str(each.record.common)]
         rows.append([*row, *([_format_size(each.bytes)] if size else []), str(each.record.path), each.why])
-    rows += [["-", "unknown", "", "", *([""] if size else []), path, "nobody has noted it: yours"] for path in unknown]
+    rows += [["-", "unknown", "", "", *([""] if size else []), path, "not recorded: yours"] for path in unknown]
     heads = ["run", "is", "since", "repository", *(["size"] if size else []), "path", "why"]
     print_table(heads, rows)
     if not rows and on_terminal():
@@ -131,7 +131,7 @@ def prune(
         else:
             print(f"would remove {each.record.path}  {_format_size(each.bytes)}  {each.record.run or 'idle'}: {why}")
     if going and not yes:
-        print_note("nothing was changed; --yes takes them away. What is not merged stays as refs/agentq/RUN.")
+        print_note("nothing was changed; --yes removes them. Unmerged work stays as refs/agentq/RUN.")
     elif not going and on_terminal():
         print_note("there is nothing to take away; --all takes away all that no run works in.")
 

@@ -90,7 +90,7 @@ def parse_agent_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_prompt_words(words: Sequence[str]) -> None:
-    """An option that comes after the prompt would become a part of it, and nobody would notice."""
+    """Refuse an option after the prompt: it would silently become a part of the prompt."""
     from agentq.coordinator.errors import Invalid
 
     for word in words[1:]:

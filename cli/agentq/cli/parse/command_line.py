@@ -115,7 +115,7 @@ class RunCommand(TyperCommand):
 
 
 def not_a_plan_message(words: Sequence[str]) -> str:
-    """What is said of a command that was given in the place of a plan file."""
+    """The error for a command that was given in the place of a plan file."""
     from shlex import join
 
     return (

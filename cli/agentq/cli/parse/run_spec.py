@@ -1,4 +1,4 @@
-"""From what was typed to the spec of a run; what is wrong with it is said in the words of the command line."""
+"""Builds the spec of a run from the options typed; errors name options, not fields."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FLAGS_BY_FIELD = {
 
 
 def parse_spec_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a spec, from the options of `agentq submit`; `after` is left to those who can look ids up."""
+    """The fields of a spec, from the options of `agentq submit`; the caller resolves the ids of `after`."""
     if "delay" in given and "at" in given:
         raise Invalid("--delay and --at contradict each other; give one of them.")
     for option, needed in REQUIRED_OPTIONS.items():
@@ -97,7 +97,7 @@ def parse_spec_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _work_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is to be run."""
+    """The fields for the work itself: command, function or agent."""
     if "agent" in given:
         from agentq.cli.parse.agent_options import parse_agent_fields
 
@@ -144,7 +144,7 @@ def _function_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_dedupe_key(given: Mapping[str, Any]) -> None:
-    """Whether what is said of the dedupe key goes together."""
+    """Check that the options of the dedupe key are compatible."""
     mode = given.get("if_live", "return")
     if mode == "debounce" and "delay" not in given:
         raise Invalid("--if-live debounce needs --delay, which begins anew with each submit.")
@@ -181,7 +181,7 @@ def _parse_spec_line(line: str, place: str) -> RunSpec:
 
 
 def _nested_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is a model of its own within the spec."""
+    """The fields that are models of their own within the spec."""
     fields: dict[str, Any] = {}
     caps: dict[str, Any] = {"nice": given["nice"]} if "nice" in given else {}
     if "memory" in given:

@@ -23,8 +23,8 @@ from agentq.planning.submit import reserve_for_plan
 
 CONTRADICTING_OPTIONS = {
     "after": "--needs names tasks of the plan",
-    "parent": "a task of a plan is nobody's child",
-    "child": "a task of a plan is nobody's child",
+    "parent": "a task of a plan has no parent",
+    "child": "a task of a plan has no parent",
     "session": "a task of a plan is no turn of a session",
     "from_jsonl": "submit the tasks one by one",
 }

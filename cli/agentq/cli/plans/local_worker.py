@@ -1,10 +1,10 @@
 """The workers that `agentq run` starts: real `agentq worker` processes, for this plan alone, that end with it.
 
 1. They are in sessions of their own, so that Ctrl-C reaches `agentq run` alone, which then tells them to drain.
-2. They are told when `agentq run` dies, whatever it died of: then they finish what they hold, and end.
+2. They notice any death of `agentq run`: then they finish the runs that they hold, and end.
 3. One that dies is started again, and what it held is handed back at once; one that keeps dying is not started again,
    and its last words are told.
-4. A lock of the plan on this machine: who has it has the workers, and others only look on.
+4. A lock of the plan on this machine: its holder has the workers, and other processes only watch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentq.coordinator.model.demands import PLAN_LABEL
 from agentq.coordinator.security.environment_memory import hide_environment
 
 DRAIN_GRACE = "30d"
-"""How long tasks may go on when no more are to begin: until somebody says otherwise."""
+"""How long tasks may go on in a drain: until the workers are told to stop."""
 CRASHES_MAX = 5
 CRASH_WINDOW_MS = 60_000
 """So many deaths of a worker in so long a time are not an accident."""
@@ -69,7 +69,7 @@ class LocalWorker:
         return self._folder / "worker.log"
 
     def take(self) -> bool:
-        """Whether nobody else on this machine has workers for the plan."""
+        """Whether no other process on this machine has workers for the plan."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = (self._folder / "lock").open("ab")
         try:
@@ -143,7 +143,7 @@ class LocalWorker:
             self._worker.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """See them off: whatever they hold is handed back."""
+        """End the workers; they hand back the runs that they hold."""
         if self._worker is not None and self.works:
             self._hurry(self._worker)
         if self._worker is not None and self._worker.returncode:
@@ -167,7 +167,7 @@ class LocalWorker:
 
 
 def main(argv: Sequence[str]) -> int:
-    """A worker that hears of the death of whoever started it."""
+    """A worker that notices the death of the process that started it."""
     from agentq.cli.main import main as agentq
 
     hide_environment()

@@ -28,7 +28,7 @@ LIMIT_REASON = "limit "
 """How the reason begins of a task that finds no room under a limit."""
 BAR_WIDTH = 24
 ECHO_WIDTH = len("^C")
-"""What a terminal writes behind the last line when somebody presses Ctrl-C; without room for it the picture slips."""
+"""Room for the `^C` that a terminal writes behind the last line on Ctrl-C; without it the display moves."""
 MARKS = {"running": "●", "claimed": "○", "completed": "✓", "failed": "✗", "cancelled": "⊘", "skipped": "⊘"}
 RUNNING_STATES = (State.RUNNING, State.CLAIMED, State.WAITING)
 HIDDEN_EVENTS = ("submitted", "unblocked", "promoted", "claimed", "reported")
@@ -36,7 +36,7 @@ HIDDEN_EVENTS = ("submitted", "unblocked", "promoted", "claimed", "reported")
 
 
 class PlanProgress:
-    """Tells nothing: for those who want one answer at the end."""
+    """Prints nothing: for `--json`, which prints one object at the end."""
 
     def __init__(self, backend: Backend, watch: PlanWatch, head: PlanHeader) -> None:
         self.backend, self.watch, self.head = backend, watch, head

@@ -1,4 +1,4 @@
-"""A plan carried out: workers here or elsewhere do its tasks, and somebody looks on until it has ended.
+"""Executes a plan: workers here or elsewhere do its tasks, and this process watches until it has ended.
 
 The first Ctrl-C lets nothing more begin and waits for what runs; the second one does not wait. Either way, and after a
 crash of anything at any point, `agentq resume` goes on: all that is known of the plan is with the server.
@@ -31,7 +31,7 @@ HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class PlanRunner:
-    """One plan, from here until it has ended or somebody has had enough."""
+    """Executes one plan until it has ended or is interrupted."""
 
     def __init__(self, host: PlanHost, plan: str, head: PlanHeader, settings: LayeredSettings) -> None:
         self._host = host
@@ -70,7 +70,7 @@ class PlanRunner:
         return summary.tell(json=json)
 
     def _complete(self) -> None:
-        """Submit what is missing, if its submit was cut; somebody else may be about to do that, or add a task."""
+        """Submit missing tasks of an interrupted submit; another process may do that, or add a task, meanwhile."""
         plans = self._plans
         until_ms = monotonic_ms() + INCOMPLETE_PLAN_MS
         while not (record := plans.get(self._plan)).sealed and monotonic_ms() < until_ms:
@@ -81,13 +81,13 @@ class PlanRunner:
 
     def _engage(self, crew: LocalWorker, workers: int) -> int:
         if not crew.take():
-            print_note(f"somebody on this machine works on {self._plan} already; this only looks on.")
+            print_note(f"another process on this machine works on {self._plan}; this one only watches.")
             return 0
         crew.start(workers)
         return workers
 
     def _look_on(self, watch: PlanWatch, crew: LocalWorker, shown: PlanProgress, workers: int) -> None:
-        """Until it has ended, or those who work on it have."""
+        """Watch the plan until it or its local workers have ended."""
         while watch.record.ended is None:
             self._obey(crew, shown, workers)
             if self._is_over(crew, workers, shown):
@@ -118,7 +118,7 @@ class PlanRunner:
                 shown.say("what runs is stopped now, and begins again when you resume.")
 
     def _outage(self, error: Exception, shown: PlanProgress) -> None:
-        """The server is away: bring ours back, or wait for it for as long as somebody looks on."""
+        """The server is unreachable: restart the embedded one, or wait for it until interrupted."""
         if not self._away:
             shown.say(f"{error} It goes on when the server is back.")
         self._away = True

@@ -1,4 +1,4 @@
-"""What is said of a plan when it has ended, or when nobody works on it any more: what became of each task, and why."""
+"""The summary of a plan that has ended or is no longer worked on: the result of each task, and why."""
 
 from __future__ import annotations
 

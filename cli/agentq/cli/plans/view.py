@@ -85,7 +85,7 @@ def format_cost(tasks: Iterable[TaskRecord]) -> str:
 
 
 def sum_cost_usd(tasks: Iterable[TaskRecord]) -> tuple[float, bool]:
-    """What is known of the cost, and whether that is not all."""
+    """The known cost, and whether some of the cost is unknown."""
     spent = [task.spending for task in tasks if task.spending is not None]
     known = sum(each.cost_usd if each.cost_usd is not None else each.known_usd or 0 for each in spent)
     return known, any(each.cost_usd is None and (each.known_usd or each.input_tokens) for each in spent)

@@ -1,4 +1,4 @@
-"""A plan watched while it is carried out: the events of its tasks, and what is known of each.
+"""Watches a running plan: the events of its tasks, and the state of each.
 
 The tasks are read once, page by page, and from then on the events tell; a run is read again when it ends. Whoever has
 missed events, because the stream was trimmed or the server was away, reads all tasks anew.
@@ -45,7 +45,7 @@ class TaskChange(NamedTuple):
 
 @dataclass
 class PlanWatch:
-    """What is known of a plan, and kept up to date."""
+    """The state of a plan, kept up to date by its events."""
 
     backend: Backend
     plan: str

@@ -15,7 +15,7 @@ from agentq.sdk.backend import Backend
 
 TASKS_NAMED = 20
 RUNS_READ_MAX = 1_000
-"""Runs that are read at the end, of those that ended before anybody looked."""
+"""Runs read at the end, of those that ended before watching began."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class WorkWarnings:
     _known: set[str] = field(default_factory=set)
 
     def note(self, run: RunRecord) -> None:
-        """Remember what is to be told of a run that has ended."""
+        """Record the warnings about a run that has ended."""
         self._known.add(run.id)
         work = run.outcome.work if run.outcome is not None else None
         if changed_nothing(run):

@@ -1,1 +1,1 @@
-"""What is shown of runs, sessions, costs and workers."""
+"""Formats runs, sessions, costs and workers for people."""

@@ -1,6 +1,6 @@
 """What an agent does, in lines for people: cut to the width of a terminal, whole in a pipe.
 
-Whatever an agent says may hold anything; no control byte of it reaches a terminal (see `render`).
+Output of agents is untrusted; no control byte of it reaches a terminal (see `render`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class AgentEventFormatter:
         yield from self._lines(told.doing, told.entry.at_ms)
 
     def rest(self) -> Iterator[str]:
-        """What is left to say when no more comes: what was spent, if that was not said yet."""
+        """The last lines, after the last event: the cost, if it was not printed yet."""
         if self._spent is not None and self._spent != self._spent_told:
             self._spent_told = self._spent
             words = format_spending(self._spent)
@@ -228,7 +228,7 @@ def _describe_unknown_event(raw: JsonValue) -> str:
 
 
 def _tool_input_text(given: JsonValue) -> str:
-    """What a tool was given, without lists and the like, which nobody reads in one line."""
+    """The arguments of a tool, without lists and objects, which do not fit on one line."""
     if isinstance(given, dict):
         given = {name: value for name, value in given.items() if not isinstance(value, list | dict)}
     return "" if given in (None, "", {}) or isinstance(given, list) else json.dumps(given, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What is told of an agent's run beside what is told of any: who works, in which conversation, and what it has cost."""
+"""Describes the agent's part of a run: the agent, its conversation and its cost."""
 
 from __future__ import annotations
 

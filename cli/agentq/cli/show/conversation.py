@@ -28,7 +28,7 @@ from agentq.coordinator.runs.run_record import RunRecord
 from agentq.sdk.backend import Backend
 
 CONVERSATION_EVENTS = (TextEvent, ResultEvent, SpendingEvent, ToolDeniedEvent, AccountLimitEvent, SleepRequestEvent)
-"""What is said to whoever asked, and what they must know; the rest is how it was done."""
+"""Events that are part of the conversation; all others are activity."""
 
 
 def print_conversation(backend: Backend, name: str, *, follow: bool, everything: bool, json: bool) -> None:

@@ -11,7 +11,7 @@ from agentq.coordinator.runs.logs import RunLogEntry
 
 
 class LogSelection(NamedTuple):
-    """What is to be shown of a log."""
+    """The part of a log to print."""
 
     tail: int | None = None
     """Only so many of the newest lines, or with JSON entries, of what was logged up to now."""

@@ -21,7 +21,7 @@ def describe_spec(spec: RunSpec) -> str:
 
 
 def describe_work(spec: RunSpec) -> str:
-    """What a run does, whatever its name is."""
+    """The work of a run in one line; `name` is not considered."""
     said = {
         "command": lambda: shlex.join(spec.argv),
         "function": lambda: f"{spec.function}({_format_arguments(spec)})",
