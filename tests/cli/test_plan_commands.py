@@ -332,7 +332,7 @@ def test_a_hint_is_left_for_an_agent_and_for_nobody_else(cli: Cli, real: World) 
 
     refused = cli("hint", real.submit(), "Look.")
     assert refused.code == 2
-    assert "is a command, which nobody can give a hint" in refused.err
+    assert "is a command; only runs of agents take hints" in refused.err
 
     real.queue.cancel(run)
     assert cli("hint", run, "Look.").code == 5
