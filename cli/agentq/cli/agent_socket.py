@@ -160,23 +160,23 @@ class AgentSocketBackend:
 
     def _ask(self, wait_ms: int = 0, **request: Any) -> dict[str, Any]:
         """Ask for one thing; what goes wrong is raised as it would be by a server."""
-        said = f"{json.dumps(self._greeting)}\n{json.dumps(request)}\n".encode()
+        message = f"{json.dumps(self._greeting)}\n{json.dumps(request)}\n".encode()
         try:
-            with socket.socket(socket.AF_UNIX) as knocking:
-                knocking.settimeout(60 + wait_ms / 1000)
-                knocking.connect(self._path)
-                knocking.sendall(said)
-                answer = b"".join(iter(lambda: knocking.recv(READ_BYTES), b""))
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(60 + wait_ms / 1000)
+                connection.connect(self._path)
+                connection.sendall(message)
+                answer = b"".join(iter(lambda: connection.recv(READ_BYTES), b""))
         except OSError as error:
             raise Unreachable(
                 f"The worker of this run does not answer at its socket: {error.strerror or error}."
             ) from error
         if not answer:
             raise Unreachable("The worker of this run has closed its socket; the attempt is over.")
-        told: dict[str, Any] = json.loads(answer)
-        if told.pop("ok"):
-            return told
-        raise next((kind for kind in ERROR_TYPES if kind.exit_code == told["code"]), RefusedByWorker)(told["error"])
+        reply: dict[str, Any] = json.loads(answer)
+        if reply.pop("ok"):
+            return reply
+        raise next((kind for kind in ERROR_TYPES if kind.exit_code == reply["code"]), RefusedByWorker)(reply["error"])
 
 
 class RefusedByWorker(AgentqError):

@@ -72,24 +72,24 @@ def read_settings(context: typer.Context) -> LayeredSettings:
     """The settings, with the flags that stand before the command. Says once what files set that does not count."""
     root = context.find_root()
     found = load_settings(root.obj or {})
-    said = root.meta.setdefault(PRINTED_NOTES_KEY, set())
+    printed = root.meta.setdefault(PRINTED_NOTES_KEY, set())
     for source in dict.fromkeys(each.source for each in found.ignored):
         names = [each.name for each in found.ignored if each.source == source and each.name]
         what = f"{', '.join(names)} in {source}" if names else source
-        _note_once(said, f"{what} {'do' if names[1:] else 'does'} not count; `agentq config` says why.")
+        _note_once(printed, f"{what} {'do' if names[1:] else 'does'} not count; `agentq config` says why.")
     return found
 
 
 def note_server_source(context: typer.Context, found: LayeredSettings) -> None:
     """Say once which file set the server, if a file did: tokens and work go there."""
     if found.sources["url"].startswith("/"):
-        said = context.find_root().meta.setdefault(PRINTED_NOTES_KEY, set())
-        _note_once(said, f"the server is {redact_url(found.settings.url)}, set in {found.sources['url']}.")
+        printed = context.find_root().meta.setdefault(PRINTED_NOTES_KEY, set())
+        _note_once(printed, f"the server is {redact_url(found.settings.url)}, set in {found.sources['url']}.")
 
 
-def _note_once(said: set[str], sentence: str) -> None:
-    if sentence not in said:
-        said.add(sentence)
+def _note_once(printed: set[str], sentence: str) -> None:
+    if sentence not in printed:
+        printed.add(sentence)
         print_note(sentence)
 
 

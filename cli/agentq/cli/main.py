@@ -92,14 +92,14 @@ COMMANDS = {
 
 def load_command(name: str) -> Any:
     """A command, imported now: the function that its file is named by, or the commands below it."""
-    found = getattr(import_module(f"agentq.cli.commands.{name}"), name)
-    if isinstance(found, typer.Typer):
-        return prepare_command(typer.main.get_command(found))
-    made = typer.Typer(**TYPER_SETTINGS)
+    command = getattr(import_module(f"agentq.cli.commands.{name}"), name)
+    if isinstance(command, typer.Typer):
+        return prepare_command(typer.main.get_command(command))
+    app = typer.Typer(**TYPER_SETTINGS)
     # What follows a command to be run is the command's, not ours.
     settings = {**TYPER_SETTINGS["context_settings"], "allow_interspersed_args": name != "submit"}
-    made.command(name, cls=COMMAND_CLASSES.get(name, TyperCommand), context_settings=settings)(found)
-    return prepare_command(typer.main.get_command(made))
+    app.command(name, cls=COMMAND_CLASSES.get(name, TyperCommand), context_settings=settings)(command)
+    return prepare_command(typer.main.get_command(app))
 
 
 class CommandGroup(TyperGroup):

@@ -105,10 +105,12 @@ def submit(
     _submit_runs(ctx, _given_options(locals() | others, without={"ctx", "others"}), wait=wait or follow, json=json)
 
 
-def _given_options(said: dict[str, Any], *, without: set[str]) -> dict[str, Any]:
+def _given_options(options: dict[str, Any], *, without: set[str]) -> dict[str, Any]:
     """The options that were given."""
     return {
-        name: value for name, value in said.items() if value is not None and value is not False and name not in without
+        name: value
+        for name, value in options.items()
+        if value is not None and value is not False and name not in without
     }
 
 
