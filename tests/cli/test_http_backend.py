@@ -93,7 +93,7 @@ def test_in_an_agents_run_a_command_for_people_is_refused(
     cli: Cli, argv: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AGENTQ_URL")
-    for name, value in (("DOOR", str(tmp_path / "door")), ("TOKEN", "secret"), ("RUN_ID", RUN)):
+    for name, value in (("AGENT_SOCKET", str(tmp_path / "socket")), ("TOKEN", "secret"), ("RUN_ID", RUN)):
         monkeypatch.setenv(f"AGENTQ_{name}", value)
 
     answer = cli(*argv)
