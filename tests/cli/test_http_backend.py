@@ -107,9 +107,9 @@ def test_in_an_agents_run_a_run_without_a_parent_is_refused(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AGENTQ_URL")
-    for name, value in (("DOOR", str(tmp_path / "door")), ("TOKEN", "secret"), ("RUN_ID", RUN)):
+    for name, value in (("AGENT_SOCKET", str(tmp_path / "socket")), ("TOKEN", "secret"), ("RUN_ID", RUN)):
         monkeypatch.setenv(f"AGENTQ_{name}", value)
 
     assert "only its children can be submitted; add --child" in sentence(cli("submit", "--", "true"))
     assert "name the run by its whole id" in sentence(cli("show"))
-    assert "does not answer at its door" in sentence(cli("show", RUN))
+    assert "does not answer at its socket" in sentence(cli("show", RUN))
