@@ -208,7 +208,7 @@ def test_who_is_not_there_and_whose_certificate_is_not_in_order_is_told_as_that(
     gone = asyncio.run(post(f"http://127.0.0.1:{port}/"))
 
     assert "TLS is not in order" in plain.error
-    assert "over https" in refused.error
+    assert "needs an https address" in refused.error
     assert "it cannot be reached: " in gone.error
     assert receiver.got == []
     with pytest.raises(AgentqError, match="cannot be found"):
