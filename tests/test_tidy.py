@@ -1,5 +1,7 @@
 """Style that a machine can judge."""
 
+# Over 400 lines: all rules of style, which share the list of files and their parsed trees.
+
 from __future__ import annotations
 
 import ast
@@ -113,6 +115,32 @@ def test_a_file_is_named_by_its_concept_and_says_what_it_is_for() -> None:
             yield "no docstring"
 
     assert offenders(PYTHON, nameless) == []
+
+
+RETIRED_WORDS = set(
+    re.findall(
+        "[a-z]+",
+        "hands seat seats offering fitting pulse narration tale doings tidings told tell said door errands chores "
+        "furnishing afar embassy lobby roster shelf foreign tides currents whoever nobody",
+    )
+)
+"""Words that the glossary of the design has replaced: by slot, heartbeat, report, worktree, backend, dialect, hub …"""
+
+
+def test_each_public_class_has_a_name_of_its_own() -> None:
+    classes = [node for path in PRODUCT for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
+    names = Counter(node.name for node in classes if not node.name.startswith("_"))
+
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_no_file_class_or_function_is_named_by_a_retired_word() -> None:
+    def retired(path: Path) -> Iterator[str]:
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        names = [path.stem, *(node.name for node in nodes_of(path) if isinstance(node, kinds))]
+        yield from (name for name in names if RETIRED_WORDS & {w.lower() for w in re.findall("[A-Z]?[a-z]+", name)})
+
+    assert offenders(PRODUCT, retired) == []
 
 
 def test_imports_point_one_way() -> None:

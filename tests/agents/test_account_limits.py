@@ -74,8 +74,8 @@ def test_accounts_take_turns(studio: Agents) -> None:
     studio.configure(ACCOUNTS)
     studio.worker()
 
-    run = studio.run("AT 1 LIMIT 10m", "TELL env STANDIN_ACCOUNT")
-    after = studio.run("TELL env STANDIN_ACCOUNT")
+    run = studio.run("AT 1 LIMIT 10m", "REPORT env STANDIN_ACCOUNT")
+    after = studio.run("REPORT env STANDIN_ACCOUNT")
 
     assert run.state == "completed", run.outcome
     assert studio.said(run.id)[-1] == '"home"'

@@ -39,7 +39,7 @@ def test_a_turn_over_the_protocol_is_told_and_judged_as_any_other(acp: Agents) -
     assert str(run.outcome.result).endswith("all done")
     assert (word(run).verdict, word(run).session) == ("ok_with_denials", "talk-0")
     assert word(run).spent.cost_usd == 0.25
-    assert [doing.type for doing in acp.doings(run.id)][:4] == ["began", "tool", "tool_end", "file"]
+    assert [doing.type for doing in acp.agent_events(run.id)][:4] == ["began", "tool", "tool_end", "file"]
 
 
 @pytest.mark.full("takes 1 s")

@@ -21,7 +21,7 @@ def told(studio: Agents) -> Agents:
 
 def returned(studio: Agents, run: str) -> list[tuple[bool, str]]:
     """What its tools came to."""
-    return [(doing.ok, doing.text) for doing in studio.doings(run) if doing.type == "tool_end"]
+    return [(doing.ok, doing.text) for doing in studio.agent_events(run) if doing.type == "tool_end"]
 
 
 def test_an_agent_has_a_child_waits_for_it_and_reads_what_it_wrote(told: Agents) -> None:

@@ -38,7 +38,7 @@ def test_a_conversation_goes_on_where_it_was_and_is_told_in_order(studio: Agents
     typed("session", "new", "chat", "--agent", "standin")
 
     first = typed("session", "send", "chat", "SAY hello\nCOST 0.1", "--follow")
-    second = typed("session", "send", "chat", "TELL prompts\nCOST 0.2", "--wait")
+    second = typed("session", "send", "chat", "REPORT prompts\nCOST 0.2", "--wait")
 
     assert (first[0], second[0]) == (0, 0)
     assert "● hello\n" in first[1]
@@ -72,9 +72,9 @@ def test_a_fork_remembers_and_leaves_the_other_as_it_was(studio: Agents, typed: 
     typed("session", "send", "chat", "SAY one", "--wait")
     typed("session", "fork", "chat", "other")
 
-    typed("session", "send", "other", "TELL prompts", "--wait")
-    typed("session", "send", "other", "TELL prompts", "--wait")
-    typed("session", "send", "chat", "TELL prompts", "--wait")
+    typed("session", "send", "other", "REPORT prompts", "--wait")
+    typed("session", "send", "other", "REPORT prompts", "--wait")
+    typed("session", "send", "chat", "REPORT prompts", "--wait")
 
     assert [line for line in typed("session", "log", "other")[1].splitlines() if line.startswith("●")] == ["● 2", "● 3"]
     assert "● 2\n" in typed("session", "log", "chat")[1]
@@ -107,9 +107,9 @@ def test_from_python_it_is_the_same(studio: Agents) -> None:
     with connect(settings.url, namespace=settings.namespace) as client:
         session = client.session("chat", agent="standin", cwd=str(studio.folder))
         first = session.send("RUN echo hi\nSAY hello")
-        second = session.send("TELL prompts")
+        second = session.send("REPORT prompts")
 
-        kinds = [type(doing) for doing in first.doings(follow=True)]
+        kinds = [type(doing) for doing in first.agent_events(follow=True)]
 
         assert [each for each in kinds if each in (ToolCallEvent, TextEvent, ResultEvent)] == [
             ToolCallEvent,

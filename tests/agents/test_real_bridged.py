@@ -22,7 +22,7 @@ def test_a_prompt_becomes_a_changed_file_and_an_outcome(real: RealAgents) -> Non
     assert (real.studio.folder / "made.txt").read_text() == "made by the stub\n"
     assert run.outcome is not None
     assert run.outcome.result == "I wrote made.txt."
-    assert {"tool", "tool_end", "text", "result"} <= {doing.type for doing in real.studio.doings(run.id)}
+    assert {"tool", "tool_end", "text", "result"} <= {doing.type for doing in real.studio.agent_events(run.id)}
 
 
 def test_a_second_turn_goes_on_in_the_conversation_of_the_first(real: RealAgents) -> None:

@@ -34,7 +34,7 @@ def test_a_prompt_becomes_a_tool_s_work_a_changed_file_and_an_outcome(real: Real
     assert word(run).verdict == "ok"
     assert word(run).spent.cost_usd == pytest.approx(2 * A_REQUEST_USD)
     assert word(run).spent.output_tokens == 200
-    kinds = [doing.type for doing in real.studio.doings(run.id)]
+    kinds = [doing.type for doing in real.studio.agent_events(run.id)]
     assert kinds[0] == "began"
     assert {"tool", "tool_end", "file", "text", "spent", "result"} <= set(kinds)
     assert "other" not in kinds

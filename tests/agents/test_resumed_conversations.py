@@ -26,7 +26,7 @@ def verdicts(run: RunRecord) -> list[str]:
 def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Agents) -> None:
     studio.worker()
 
-    run = studio.run("AT 1 WRITE x.txt hello", "AT 1 CRASH", "TELL prompts", retry=ONCE_MORE)
+    run = studio.run("AT 1 WRITE x.txt hello", "AT 1 CRASH", "REPORT prompts", retry=ONCE_MORE)
 
     assert run.state == "completed", run.outcome
     assert verdicts(run) == ["killed", "ok"]
@@ -37,7 +37,7 @@ def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Agent
 @pytest.mark.full("takes 10 s")
 def test_a_lost_worker_s_turn_goes_on_with_another(studio: Agents) -> None:
     first = studio.worker()
-    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
+    run = studio.submit("SAY begun", "AT 1 HANG", "REPORT prompts")
     studio.until_said(run, "begun")
     first.kill()
     studio.worker()
@@ -61,7 +61,7 @@ def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Agents
     for path in (folder / "agents").rglob("*.jsonl"):
         path.unlink()
 
-    run = studio.run("TELL prompts", session=session.name)
+    run = studio.run("REPORT prompts", session=session.name)
 
     assert run.state == "completed", run.outcome
     assert studio.said(run.id) == ["2"]
@@ -71,7 +71,7 @@ def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Agents
 def test_a_hang_is_gone_on_with_and_not_begun_again(studio: Agents) -> None:
     studio.worker()
 
-    run = studio.run("AT 1 HANG", "TELL prompts", silence_timeout_ms=10_000, retry=ONCE_MORE)
+    run = studio.run("AT 1 HANG", "REPORT prompts", silence_timeout_ms=10_000, retry=ONCE_MORE)
 
     assert run.state == "completed", run.outcome
     assert verdicts(run) == ["silence", "ok"]
@@ -97,7 +97,7 @@ def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Agents) -
 @pytest.mark.full("takes 1 s")
 def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studio: Agents) -> None:
     first = studio.worker(drain_grace="0s")
-    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
+    run = studio.submit("SAY begun", "AT 1 HANG", "REPORT prompts")
     studio.until_said(run, "begun")
     first.send_signal(signal.SIGTERM)
     first.wait(timeout=60)
@@ -114,7 +114,7 @@ def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studi
 def test_turns_of_a_session_follow_one_another_in_one_conversation(studio: Agents) -> None:
     studio.worker(slots=3)
     session = studio.sessions.new("talk", "standin", cwd=str(studio.folder))
-    turns = [studio.submit(f"SAY {number}", "COST 0.10", "TELL prompts", session=session.name) for number in range(3)]
+    turns = [studio.submit(f"SAY {number}", "COST 0.10", "REPORT prompts", session=session.name) for number in range(3)]
 
     ended = [studio.done(turn) for turn in turns]
 
@@ -130,8 +130,8 @@ def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: Ag
     studio.run("SAY one", session="talk")
     studio.sessions.new("other", "standin", cwd=str(studio.folder), fork="talk")
 
-    forked = studio.run("TELL prompts", session="other")
-    again = studio.run("TELL prompts", session="talk")
+    forked = studio.run("REPORT prompts", session="other")
+    again = studio.run("REPORT prompts", session="talk")
 
     assert studio.said(forked.id) == ["2"]
     assert studio.said(again.id) == ["2"]
@@ -141,7 +141,7 @@ def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: Ag
 @pytest.mark.full("takes 1 s")
 def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Agents) -> None:
     studio.worker()
-    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts", retry=ONCE_MORE)
+    run = studio.submit("SAY begun", "AT 1 HANG", "REPORT prompts", retry=ONCE_MORE)
     studio.until_said(run, "begun")
     for path in studio.home.rglob("*.jsonl"):
         path.unlink()
@@ -165,7 +165,7 @@ def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio
     key = store.key(studio.sessions.partition("talk"), "session_transcript", "talk")
     assert store.connection.command("SETRANGE", key, 0, "\\\\\\\\")
 
-    run = studio.run("TELL prompts", session="talk")
+    run = studio.run("REPORT prompts", session="talk")
 
     assert run.state == "completed", run.outcome
     assert studio.said(run.id) == ["1"]

@@ -45,7 +45,7 @@ def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Agents) 
     studio.sessions.new("other", "standin", cwd=str(studio.folder), fork="talk")
 
     turn = {"startup_timeout_ms": 10_000}
-    forked = studio.run("AT 1 SILENT", "TELL prompts", session="other", turn=turn, retry=ONCE_MORE)
+    forked = studio.run("AT 1 SILENT", "REPORT prompts", session="other", turn=turn, retry=ONCE_MORE)
 
     assert forked.state == "completed", forked.outcome
     assert forked.attempt == 2
@@ -56,7 +56,7 @@ def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Agents) 
 def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: Agents) -> None:
     worker = studio.worker(drain_grace="0s")
     run = studio.submit("SAY all done", "LINGER", turn={"linger_timeout_ms": 600_000})
-    until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
+    until(lambda: any(doing.type == "result" for doing in studio.agent_events(run)), "its last word", 40)
     worker.send_signal(signal.SIGTERM)
     worker.wait(timeout=60)
 
@@ -72,7 +72,7 @@ def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: 
 def test_an_agent_that_sleeps_already_sleeps_on_when_its_worker_leaves(studio: Agents) -> None:
     worker = studio.worker(drain_grace="0s")
     run = studio.submit("STUBBORN", "WAKE 10m look again", "SAY later", stop_grace_ms=3_000)
-    until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
+    until(lambda: any(doing.type == "result" for doing in studio.agent_events(run)), "its last word", 40)
     worker.send_signal(signal.SIGTERM)
     worker.wait(timeout=60)
 
@@ -161,8 +161,8 @@ def test_what_an_agent_spent_is_counted_where_a_full_server_takes_no_words(
     studio = Agents(make_crew, durable, folder)
     studio.worker()
     go = folder / "go"
-    run = studio.submit(f"RUN until test -e {go}; do sleep 0.1; done", "COST 0.10", "TELL prompts")
-    until(lambda: any(doing.type == "tool" for doing in studio.doings(run)), "its tool", 40)
+    run = studio.submit(f"RUN until test -e {go}; do sleep 0.1; done", "COST 0.10", "REPORT prompts")
+    until(lambda: any(doing.type == "tool" for doing in studio.agent_events(run)), "its tool", 40)
     command = studio.crew.queue.store.connection.command
     command("CONFIG", "SET", "maxmemory", "1")
     try:

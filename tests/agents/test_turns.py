@@ -31,7 +31,7 @@ def test_what_an_agent_does_is_told_in_our_words_beside_its_own(studio: Agents) 
 
     run = studio.run("WRITE x.txt hello", "RUN echo from a tool", "DENY WebFetch", "SAY all done")
 
-    kinds = [doing.type for doing in studio.doings(run.id)]
+    kinds = [doing.type for doing in studio.agent_events(run.id)]
     assert kinds[0] == "began"
     assert {"tool", "tool_end", "text", "result"} <= set(kinds)
     own = [json.loads(line) for line in studio.log(run.id, "out").splitlines()]
@@ -44,7 +44,7 @@ def test_what_an_agent_does_is_told_in_our_words_beside_its_own(studio: Agents) 
 def test_an_agent_is_given_no_address_and_no_secret_of_the_worker_s(studio: Agents) -> None:
     studio.worker({"MY_SECRET": "hidden"})
 
-    run = studio.run("TELL env", env={"MINE": "1"})
+    run = studio.run("REPORT env", env={"MINE": "1"})
 
     names = json.loads(studio.said(run.id)[0])
     assert "MINE" in names
@@ -67,7 +67,7 @@ def test_a_system_prompt_reaches_the_agent_in_a_file(studio: Agents) -> None:
     studio.worker()
     copy = 'RUN cat "$(dirname "$AGENTQ_RESULT")/system-prompt" > told'
 
-    turn = studio.run(copy, "TELL args", turn={"system_prompt": "Be terse."})
+    turn = studio.run(copy, "REPORT args", turn={"system_prompt": "Be terse."})
 
     assert (studio.folder / "told").read_text() == "Be terse."
     assert "--append-system-prompt-file" in studio.log(turn.id, "event")
@@ -78,7 +78,7 @@ def test_a_turn_of_a_session_is_told_which(studio: Agents) -> None:
     studio.sessions.new("chat", "standin", cwd=str(studio.folder))
     name = 'RUN printf %s "$AGENTQ_SESSION" > told'
 
-    turn, alone = studio.run("TELL env", name, session="chat"), studio.run("TELL env")
+    turn, alone = studio.run("REPORT env", name, session="chat"), studio.run("REPORT env")
 
     assert "AGENTQ_SESSION" in json.loads(studio.said(turn.id)[0])
     assert (studio.folder / "told").read_text() == turn.spec.session

@@ -35,14 +35,14 @@ from agentq.coordinator.runs.logs import RunLogEntry
 AT_MS = 1_900_000_000_000
 
 
-def lines(*doings: AnyAgentEvent, width: int | None = None, attempts: Iterable[int] = ()) -> list[str]:
+def lines(*agent_events: AnyAgentEvent, width: int | None = None, attempts: Iterable[int] = ()) -> list[str]:
     """What a person reads of these."""
     teller = AgentEventFormatter(lambda: width)
     found: list[str] = []
     numbers = iter(attempts)
-    for doing in doings:
+    for doing in agent_events:
         entry = RunLogEntry(id=f"{AT_MS}-0", attempt=next(numbers, 1), stream="event", text="", from_byte=0)
-        found += teller.tell(LoggedAgentEvent(entry, doing))
+        found += teller.lines(LoggedAgentEvent(entry, doing))
     return found + list(teller.rest())
 
 

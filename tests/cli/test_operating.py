@@ -113,7 +113,7 @@ def test_a_token_is_made_listed_and_revoked(cli: Cli, real: World) -> None:
     (listed,) = records(cli, "token", "ls")
 
     assert made.out.startswith(f"aq_client_{listed['id']}_")
-    assert f"this is {listed['id']}, which can submit, read in builds" in made.err
+    assert f"token {listed['id']} can submit, read in builds" in made.err
     assert (listed["name"], listed["queues"]) == ("ci/main", ["builds"])
     assert listed["rate"] == {"units": 5, "per_ms": 1000, "burst": 5}
     assert cli("token", "revoke", "ci/main").out == "ci/main\trevoked\n"

@@ -45,8 +45,8 @@ def claimed(real: World, worker: WorkerLease) -> Claim:
     return claim
 
 
-def say(real: World, claim: Claim, *doings: AgentEvent) -> None:
-    real.queue.log(claim, 1, [LogChunk("event", "".join(doing.model_dump_json() + "\n" for doing in doings))])
+def say(real: World, claim: Claim, *agent_events: AgentEvent) -> None:
+    real.queue.log(claim, 1, [LogChunk("event", "".join(doing.model_dump_json() + "\n" for doing in agent_events))])
 
 
 def answer(real: World, worker: WorkerLease, text: str) -> str:

@@ -164,10 +164,10 @@ def test_an_exchange_sent_again_after_a_lost_reply_gives_the_same_runs(world: Wo
     [call(world, n) for n in range(6)]
     worker = world.worker("w1")
     claims = worker.claim(0, 2)
-    (seat,) = worker._seats
-    nonce = seat.exchanges[0]
+    (partition_lease,) = worker._partition_leases
+    nonce = partition_lease.exchanges[0]
     first = worker.exchange(ended(claims), 2)
-    seat.exchanges[0] = nonce
+    partition_lease.exchanges[0] = nonce
 
     with world.unchanged():
         assert worker.exchange(ended(claims), 2) == first

@@ -236,8 +236,8 @@ def test_an_adoption_after_a_claim_whose_reply_was_lost_leaves_nothing_behind(wo
     world.submit(argv=["opens the lane"])
     finish(world, lease.claim(1))
     first, second = world.submit(), world.submit()
-    (seat,) = lease._seats
-    world.store.call("worker/claim", 0, "w1", seat.epoch, lease._nonce(seat), 1, 0, "", LANE)
+    (partition_lease,) = lease._partition_leases
+    world.store.call("worker/claim", 0, "w1", partition_lease.epoch, lease._nonce(partition_lease), 1, 0, "", LANE)
     entries = read(world, "w1")
 
     assert [claim.id for claim in lease.adopt(0, entries)] == [first, second]

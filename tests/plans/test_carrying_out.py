@@ -331,7 +331,7 @@ def read_from(leader: int) -> str:
 
 @pytest.mark.full("takes 3 s")
 def test_a_hint_reaches_the_next_attempt(desk: Desk) -> None:
-    desk.plan('tasks:\n- {id: a, agent: standin, prompt: "AT 1 FAIL no idea\\nTELL prompts"}\nrepository: .')
+    desk.plan('tasks:\n- {id: a, agent: standin, prompt: "AT 1 FAIL no idea\\nREPORT prompts"}\nrepository: .')
     desk.run(code=1)
     run = desk.tasks()["a"].run
     desk.say("hint", run, "Look in the docs.", "--retry")

@@ -1,4 +1,4 @@
-"""Agents from Python: what a run of one says, and what it did, as typed doings."""
+"""Agents from Python: what a run of one says, and what it did, as typed agent events."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_doings_are_typed_and_in_order(client: Client) -> None:
         claim, 1, [LogChunk("out", "raw\n"), LogChunk("event", TEXT[:30]), LogChunk("event", TEXT[30:] + "?\n")]
     )
 
-    assert list(run.doings()) == [*SAID, UnknownEvent(raw="?")]
+    assert list(run.agent_events()) == [*SAID, UnknownEvent(raw="?")]
 
 
 def test_doings_are_followed_until_the_run_has_ended(client: Client) -> None:
@@ -103,7 +103,7 @@ def test_doings_are_followed_until_the_run_has_ended(client: Client) -> None:
     claim = claimed(client)
 
     def read() -> None:
-        heard.extend(run.doings(follow=True))
+        heard.extend(run.agent_events(follow=True))
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -120,7 +120,7 @@ def test_whoever_leaves_a_followed_agent_lets_go_of_its_connection(client: Clien
     client.queue.log(claimed(client), 1, [LogChunk("event", TEXT)])
     before = connections(client)
 
-    stream = run.doings(follow=True)
+    stream = run.agent_events(follow=True)
     assert next(stream) == SAID[0]
     stream.close()
 
@@ -139,7 +139,7 @@ def test_in_an_event_loop_it_is_the_same(client: Client) -> None:
         claim = await asyncio.to_thread(claimed, client)
         queue.log(claim, 1, [LogChunk("event", TEXT)])
         queue.finish([(claim, Outcome(exit_code=0, result="done"))])
-        return [doing async for doing in run.doings(follow=True)], await run.result(timeout=20)
+        return [doing async for doing in run.agent_events(follow=True)], await run.result(timeout=20)
 
     assert asyncio.run(talk()) == (SAID, "done")
 

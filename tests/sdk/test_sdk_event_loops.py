@@ -140,4 +140,4 @@ def test_a_wait_that_is_cancelled_leaves_nothing_behind(client: Client) -> None:
 
     run.sync.cancel()
     assert run.sync.wait(20) == "cancelled"
-    until(lambda: client.endings._told == {}, "the wait to be forgotten")
+    until(lambda: client.endings._callbacks == {}, "the wait to be forgotten")

@@ -144,7 +144,7 @@ def test_one_stream_serves_all_who_wait(coordinator: Serving) -> None:
     with connect(coordinator.url) as client, direct_to(coordinator) as direct:
         runs = client.submit_many(task, [(number,) for number in range(500)])
         for run in runs:
-            client.endings.tell(run.id, lambda _: None)
+            client.endings.on_end(run.id, lambda _: None)
         assert connections_of(coordinator) <= before + 3
         with executing(direct):
             assert gather(*runs, timeout=60) == [2 * number for number in range(500)]

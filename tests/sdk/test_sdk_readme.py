@@ -39,9 +39,9 @@ client = connect()
 set_default_client(client)
 
 # An agent that says the same to everybody.
-doings = [ToolCallEvent(tool="Bash", about="make test"), TextEvent(text="All is well."), SpendingEvent(cost_usd=0.1,
+events = [ToolCallEvent(tool="Bash", about="make test"), TextEvent(text="All is well."), SpendingEvent(cost_usd=0.1,
 turns=1)]
-story = [LogChunk("event", doing.model_dump_json() + "\\n") for doing in doings]
+story = [LogChunk("event", doing.model_dump_json() + "\\n") for doing in events]
 identity = WorkerIdentity(id=f"agent-{os.getpid()}", queues=("default",), labels={"agent.claude": "ready"})
 agent = WorkerLease(client.queue.store, identity, Settings(lease_ms=600_000))
 agent.register()

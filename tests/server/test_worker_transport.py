@@ -90,7 +90,7 @@ def test_agents_work_through_a_coordinator_with_their_conversations_and_their_ch
         spec = {"kind": "agent", "agent": "standin", "prompt": "\n".join(lines), "cwd": str(folder), **fields}
         return crew.queue.submit(RunSpec.checked(**spec)).id
 
-    first, second = ask("SAY hello", session="talk"), ask("TELL prompts", "COST 0.2", session="talk")
+    first, second = ask("SAY hello", session="talk"), ask("REPORT prompts", "COST 0.2", session="talk")
     crew.queue.signal(second, "hint", "count them")
     parent = ask(
         f"RUN {AGENTQ} submit --child --wait -- sh -c 'echo from the child' > told", turn=FULL, may_submit=("command",)

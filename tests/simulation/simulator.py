@@ -237,7 +237,7 @@ class Simulator:
 
     def oust(self, one: Worker) -> None:
         """Another process on its host has seen that its process is dead; or it was an earlier one."""
-        epoch = one.lease._seats[0].epoch if one.dead else "1"
+        epoch = one.lease._partition_leases[0].epoch if one.dead else "1"
         with suppress(Unreachable):
             replace_worker(self.store, 0, one.name, epoch, "its process is dead")
 

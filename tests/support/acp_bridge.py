@@ -25,12 +25,12 @@ class BridgeOutput:
     """What a bridge told, and how it ended."""
 
     code: int
-    doings: list[dict[str, Any]]
+    agent_events: list[dict[str, Any]]
     facts: dict[str, Any]
     err: str
 
     def of(self, type_: str) -> list[dict[str, Any]]:
-        return [doing for doing in self.doings if doing["type"] == type_]
+        return [doing for doing in self.agent_events if doing["type"] == type_]
 
 
 class Scene:
@@ -67,7 +67,7 @@ class Scene:
 def told(bridge: subprocess.Popen[bytes], prompt: str | None) -> BridgeOutput:
     """All that it tells; every doing has to be one that our reader knows."""
     out, err = bridge.communicate(prompt.encode() if prompt is not None else None, timeout=60)
-    doings: list[dict[str, Any]] = []
+    agent_events: list[dict[str, Any]] = []
     facts: dict[str, Any] = {}
     for line in out.splitlines():
         about = json.loads(line)
@@ -75,8 +75,8 @@ def told(bridge: subprocess.Popen[bytes], prompt: str | None) -> BridgeOutput:
             facts |= about
         else:
             parse_agent_event(line.decode())
-            doings.append(json.loads(line))
-    return BridgeOutput(bridge.returncode, doings, facts, err.decode())
+            agent_events.append(json.loads(line))
+    return BridgeOutput(bridge.returncode, agent_events, facts, err.decode())
 
 
 @contextmanager

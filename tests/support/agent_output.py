@@ -26,15 +26,15 @@ D = TypeVar("D", bound=AgentEvent)
 class Reading:
     """What was understood."""
 
-    doings: list[AgentEvent]
+    agent_events: list[AgentEvent]
     facts: AgentFacts
 
     def of(self, kind: type[D]) -> list[D]:
-        return [doing for doing in self.doings if isinstance(doing, kind)]
+        return [doing for doing in self.agent_events if isinstance(doing, kind)]
 
     @property
     def types(self) -> list[str]:
-        return [json.loads(doing.model_dump_json())["type"] for doing in self.doings]
+        return [json.loads(doing.model_dump_json())["type"] for doing in self.agent_events]
 
     def judged(self, exit_code: int | None = 0, **end: Any) -> Verdict:
         signal = -exit_code if exit_code is not None and exit_code < 0 else None
@@ -51,14 +51,14 @@ def read(
 ) -> Reading:
     """Each doing goes to the log and back on its way."""
     reader = create_reader(format_, before or PriorConversation())
-    doings: list[AgentEvent] = []
+    agent_events: list[AgentEvent] = []
     for error in errors:
-        doings += [parse_agent_event(doing.model_dump_json()) for doing in reader.read_error(error)]
+        agent_events += [parse_agent_event(doing.model_dump_json()) for doing in reader.read_error(error)]
     for line in lines:
         told = reader.read(line if isinstance(line, str) else json.dumps(line))
-        doings += [parse_agent_event(doing.model_dump_json()) for doing in told]
+        agent_events += [parse_agent_event(doing.model_dump_json()) for doing in told]
     reader.finish()
-    return Reading(doings, reader.facts)
+    return Reading(agent_events, reader.facts)
 
 
 def captured(name: str, before: PriorConversation | None = None) -> Reading:

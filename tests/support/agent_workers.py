@@ -75,13 +75,13 @@ class Agents:
         """All that its log has of a stream."""
         return "".join(entry.text for entry in Logs(self.crew.queue.store).read(run) if entry.stream == stream)
 
-    def doings(self, run: str) -> list[AnyAgentEvent]:
+    def agent_events(self, run: str) -> list[AnyAgentEvent]:
         """What the agent did."""
         return [parse_agent_event(line) for line in self.log(run, "event").splitlines()]
 
     def said(self, run: str) -> list[str]:
         """What the agent said."""
-        return [doing.text for doing in self.doings(run) if doing.type == "text"]
+        return [doing.text for doing in self.agent_events(run) if doing.type == "text"]
 
     def until_said(self, run: str, text: str) -> None:
         """Wait until the agent has said something."""

@@ -308,7 +308,7 @@ def _does(does: VerdictConsequence) -> str:
     return "fails, and may be tried again" if does.class_ in CLASS_BUDGETS else "fails for good"
 
 
-def doings() -> str:
+def agent_events() -> str:
     kinds = get_args(get_args(AnyAgentEvent)[0])
     return table(
         ("`type`", "fields", "tells"),
@@ -409,7 +409,7 @@ PARTS: dict[str, Callable[[], str]] = {
         *(states, transitions, notices, diagram, budgets, keys, scripts, words),
         *(rooms, settings, worker_settings, server_settings, limits, commands, standin),
         *(routes, scopes, statuses, metrics, worker_messages, worker_closings),
-        *(verdicts, doings, facts, agents, profile),
+        *(verdicts, agent_events, facts, agents, profile),
         *(plan_table, task_table, working_table, worktree_table, retry_table),
     )
 }

@@ -111,7 +111,7 @@ def test_a_turn_is_cancelled_in_the_midst_of_a_tool(client: Client) -> None:
     client.send(method="session/cancel", params={"sessionId": session})
 
     assert client.answer()["result"] == {"stopReason": "cancelled"}
-    assert client.prompt(session, "TELL prompts")["result"] == {"stopReason": "end_turn"}
+    assert client.prompt(session, "REPORT prompts")["result"] == {"stopReason": "end_turn"}
     assert client.said() == ["2"]
 
 
@@ -125,7 +125,7 @@ def test_a_session_is_loaded_by_another_process_and_replayed(client: Client, tmp
 
     assert "error" not in loaded
     assert [each["sessionUpdate"] for each in other.updates] == ["user_message_chunk", "agent_message_chunk"]
-    other.prompt(session, "TELL prompts")
+    other.prompt(session, "REPORT prompts")
     assert other.said() == ["hello", "2"]
     assert other.close() == 0
 

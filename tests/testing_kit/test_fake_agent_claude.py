@@ -92,7 +92,7 @@ def test_a_conversation_goes_on_in_another_folder_and_its_cost_is_a_running_tota
     elsewhere.folder.mkdir()
     elsewhere.home = standin.home
 
-    result = elsewhere.run("COST 0.5\nTOKENS 1 1\nTELL prompts", "--resume", SESSION)[-1]
+    result = elsewhere.run("COST 0.5\nTOKENS 1 1\nREPORT prompts", "--resume", SESSION)[-1]
 
     assert result["result"] == "2"
     assert result["session_id"] == SESSION
@@ -109,17 +109,17 @@ def test_a_conversation_file_alone_is_enough_to_go_on_elsewhere(standin: Standin
     (other.home / "projects/-somewhere").mkdir(parents=True)
     file.rename(other.home / "projects/-somewhere" / file.name)
 
-    assert other.run("TELL prompts", "--resume", SESSION)[-1]["result"] == "2"
+    assert other.run("REPORT prompts", "--resume", SESSION)[-1]["result"] == "2"
 
 
 def test_a_fork_knows_all_that_was_said_and_leaves_the_first_alone(standin: Standin) -> None:
     standin.run("one", "--session-id", SESSION)
 
-    forked = standin.run("TELL prompts", "--resume", SESSION, "--fork-session")[-1]
+    forked = standin.run("REPORT prompts", "--resume", SESSION, "--fork-session")[-1]
 
     assert forked["result"] == "2"
     assert forked["session_id"] != SESSION
-    assert standin.run("TELL prompts", "--resume", SESSION)[-1]["result"] == "2"
+    assert standin.run("REPORT prompts", "--resume", SESSION)[-1]["result"] == "2"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_crash_has_no_last_word(standin: Standin) -> None:
 
 
 def test_after_a_wish_to_be_woken_the_result_is_not_the_end(standin: Standin) -> None:
-    events = standin.run("WAKE 1s TELL prompts")
+    events = standin.run("WAKE 1s REPORT prompts")
 
     assert [event["type"] for event in events if event["type"] in ("system", "result")] == [
         "system", "result", "system", "result"

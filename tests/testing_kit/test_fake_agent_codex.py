@@ -30,7 +30,7 @@ def test_a_thread_goes_on_and_its_usage_is_a_running_total(tmp_path: Path) -> No
     first = codex(tmp_path, "TOKENS 1000 10\nhello")
     thread = first[0]["thread_id"]
 
-    second = codex(tmp_path, "TOKENS 1 1\nTELL prompts", "resume", thread)
+    second = codex(tmp_path, "TOKENS 1 1\nREPORT prompts", "resume", thread)
 
     assert second[0]["thread_id"] == thread
     assert texts(second) == ["2"]

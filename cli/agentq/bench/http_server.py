@@ -42,7 +42,7 @@ Server(uvicorn.Config(app, port=0, access_log=False, log_level="warning", http="
 """
 """A minimal server of the same framework, for comparison."""
 COMMAND_BODY = json.dumps({"kind": "command", "argv": ["true"]}).encode()
-FOREIGN_BODY = json.dumps({"type": "start_session", "prompt": "do it"}).encode()
+DIALECT_BODY = json.dumps({"type": "start_session", "prompt": "do it"}).encode()
 WARMUP_S = 5
 LATE_RUNS_TIMEOUT_S = 30
 """How long to wait for runs that no runner has yet, when the last has been asked for."""
@@ -106,7 +106,7 @@ class HttpCaller:
         answer = await reader.readexactly(int(length[1])) if length else b""
         return int(told[9:12]), answer
 
-    async def said(self, method: str, path: str, body: bytes = b"") -> Any:
+    async def ask_ok(self, method: str, path: str, body: bytes = b"") -> Any:
         """The answer, which has to be good."""
         status, answer = await self.ask(method, path, body)
         if status >= 300:
@@ -168,7 +168,7 @@ class ServerBench(CoreBench):
         async def submit() -> None:
             caller = HttpCaller(port)
             for _ in left:
-                await caller.said("POST", "/runs", COMMAND_BODY)
+                await caller.ask_ok("POST", "/runs", COMMAND_BODY)
 
         started = _monotonic_s()
         await asyncio.gather(*(submit() for _ in range(self.much.clients)))
@@ -178,11 +178,11 @@ class ServerBench(CoreBench):
         """Runners that each take one run after the other, of those that are there."""
         client = HttpCaller(port)
         for _ in range(self.much.cycles):
-            await client.said("POST", "/runs", FOREIGN_BODY)
+            await client.ask_ok("POST", "/runs", DIALECT_BODY)
         left = iter(range(self.much.cycles))
-        runners = [await _ForeignRunner(HttpCaller(port)).register() for _ in range(self.much.clients)]
+        runners = [await _DialectRunner(HttpCaller(port)).register() for _ in range(self.much.clients)]
 
-        async def work(runner: _ForeignRunner) -> None:
+        async def work(runner: _DialectRunner) -> None:
             for _ in left:
                 await runner.complete(await runner.poll())
 
@@ -193,12 +193,12 @@ class ServerBench(CoreBench):
     async def _crowd(self, port: int, process: subprocess.Popen[bytes]) -> list[BenchFigure]:
         """Very many that wait, and one run now and then: how long until its runner has it, and what that costs."""
         heard, grown = [0], list[int]()
-        runners = [await _ForeignRunner(HttpCaller(port)).register() for _ in range(self.much.pollers)]
+        runners = [await _DialectRunner(HttpCaller(port)).register() for _ in range(self.much.pollers)]
         asked_at: dict[str, float] = {}
         came_at: dict[str, float] = {}
         all_came = asyncio.Event()
 
-        async def wait(runner: _ForeignRunner) -> None:
+        async def wait(runner: _DialectRunner) -> None:
             while True:
                 run = await runner.poll()
                 came_at[run] = _monotonic_s()
@@ -216,7 +216,7 @@ class ServerBench(CoreBench):
         for number in range(self.much.probes):
             asked = _monotonic_s()
             # A runner may have the run before the answer is here, and the next one may be asked for before that.
-            asked_at[(await client.said("POST", "/runs", FOREIGN_BODY))["run_id"]] = asked
+            asked_at[(await client.ask_ok("POST", "/runs", DIALECT_BODY))["run_id"]] = asked
             await asyncio.sleep(self.much.probe_ms / 1000)
             if number * 8 >= self.much.probes:
                 grown.append(_resident_bytes(process.pid))
@@ -228,9 +228,9 @@ class ServerBench(CoreBench):
         for each in ended:
             if isinstance(each, Exception):
                 raise each
-        return self._told([at - asked_at[run] for run, at in came_at.items()], grown, heard[0])
+        return self._figures([at - asked_at[run] for run, at in came_at.items()], grown, heard[0])
 
-    def _told(self, took: list[float], grown: list[int], heard: int) -> list[BenchFigure]:
+    def _figures(self, took: list[float], grown: list[int], heard: int) -> list[BenchFigure]:
         if len(took) < self.much.probes:
             raise AgentqError(f"Of {self.much.probes} runs, {len(took)} came to a runner.")
         many = f"{self.much.pollers:,} waiting runners, {self.much.followers:,} that follow all events"
@@ -263,28 +263,28 @@ class ServerBench(CoreBench):
             yield found
 
 
-class _ForeignRunner:
+class _DialectRunner:
     """A runner of the oldest kind."""
 
     def __init__(self, caller: HttpCaller) -> None:
         self.caller = caller
         self.id = ""
 
-    async def register(self) -> _ForeignRunner:
-        self.id = (await self.caller.said("POST", "/runner/register", b"{}"))["runner_id"]
+    async def register(self) -> _DialectRunner:
+        self.id = (await self.caller.ask_ok("POST", "/runner/register", b"{}"))["runner_id"]
         return self
 
     async def poll(self) -> str:
         """The id of the next run, however long it takes."""
         while True:
-            told = await self.caller.said("GET", f"/runner/runs?runner_id={self.id}")
+            told = await self.caller.ask_ok("GET", f"/runner/runs?runner_id={self.id}")
             if told is not None:
                 return str(told["run"]["run_id"])
 
     async def complete(self, run: str) -> None:
         body = json.dumps({"runner_id": self.id, "status": "success"}).encode()
         for verb in ("started", "completed"):
-            await self.caller.said("POST", f"/runner/runs/{run}/{verb}", body)
+            await self.caller.ask_ok("POST", f"/runner/runs/{run}/{verb}", body)
 
 
 @contextmanager

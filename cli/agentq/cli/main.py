@@ -48,7 +48,7 @@ COMMANDS = {
         "declare": "Within an agent's run: declare that no change is needed, and why.",
         "cancel": "Cancel runs.",
         "retry": "Requeue ended runs with fresh retry budgets.",
-        "dead": "List, show, retry and delete runs that failed for good.",
+        "dead": "List, show, retry and purge runs that failed for good.",
         "events": "Print events in order.",
     },
     "Agents": {

@@ -56,7 +56,7 @@ class IdLookup:
         part = typed.removeprefix("run_")
         if is_run_id(f"run_{part}"):
             return f"run_{part}"
-        found = self._fitting(part, begins=typed != part) if _ID_PART.fullmatch(part) else []
+        found = self._matching(part, begins=typed != part) if _ID_PART.fullmatch(part) else []
         if not found:
             raise NotFound(f"There is no run {text[:80]!r}; `agentq ls` shows those that there are.")
         if len(found) > 1:
@@ -85,7 +85,7 @@ class IdLookup:
         hint = _suggest_id(task, known) or f"`agentq plan show {plan.id}` shows those that there are."
         raise NotFound(f"There is no task {task[:80]!r} in the plan {plan.id}; {hint}")
 
-    def _fitting(self, part: str, *, begins: bool) -> list[str]:
+    def _matching(self, part: str, *, begins: bool) -> list[str]:
         """The runs whose id begins with a part, or ends with it unless it is said to be the beginning."""
         if len(part) > RUN_ID_LENGTH:
             return []

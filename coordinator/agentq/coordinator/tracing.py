@@ -86,12 +86,12 @@ def submit_span(queue: str = "", within: str | None = None) -> Iterator[tuple[st
     parent = None if get_current_span().get_span_context().is_valid else make_context(around)
     span = found.start_span(f"send {queue}".strip(), context=parent, kind=SpanKind.PRODUCER, attributes=attributes)
 
-    def tell(run_id: str, count: int) -> None:
+    def name_runs(run_id: str, count: int) -> None:
         named = {"messaging.message.id": run_id} if count == 1 else {"messaging.batch.message_count": count}
         span.set_attributes(named)
 
     try:
-        yield format_traceparent(span.get_span_context()) or around, tell
+        yield format_traceparent(span.get_span_context()) or around, name_runs
     except Exception as error:
         mark_span_failed(span, error)
         raise

@@ -208,7 +208,7 @@ class RemoteLease(WorkerLease):
 
     def register(self) -> list[tuple[str, str]]:
         held = super().register()
-        self._on_registered([seat.epoch for seat in self._seats])
+        self._on_registered([partition_lease.epoch for partition_lease in self._partition_leases])
         return held
 
     def deregister(self) -> None:

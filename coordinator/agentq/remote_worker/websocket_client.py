@@ -1,6 +1,6 @@
 """A worker's connection to the coordinator: a WebSocket in its own thread. Its tasks:
 
-1. Connect and shake hands; then carry requests of any thread, and their answers.
+1. Connect and do the handshake; then carry requests of any thread, and their answers.
 2. When the connection breaks, fail all pending requests as unreachable; their callers know what can be repeated.
    Reconnect without end, with growing random delays, so that a thousand workers do not reconnect at once. Only a stable
    connection resets the delay.
@@ -250,7 +250,7 @@ class CoordinatorConnection:
                 **more,
             ) as socket:
                 self._socket = socket
-                await self._shake_hands(socket)
+                await self._handshake(socket)
                 await self._exchange(socket, stopping)
                 return False
         except InvalidStatus as refused:
@@ -265,7 +265,7 @@ class CoordinatorConnection:
         finally:
             self._socket = None
 
-    async def _shake_hands(self, socket: ClientConnection) -> None:
+    async def _handshake(self, socket: ClientConnection) -> None:
         await socket.send(self._init.to_wire())
         async with asyncio.timeout(WELCOME_TIMEOUT_S):
             welcome = parse_coordinator_message(await socket.recv())

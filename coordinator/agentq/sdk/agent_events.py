@@ -1,4 +1,4 @@
-"""What an agent does, as `Run.doings` tells it: `match doing: case Said(): …`."""
+"""What an agent does, as `Run.agent_events` tells it: `match doing: case Said(): …`."""
 
 from agentq.coordinator.model.agent_events import (
     AccountLimitEvent,

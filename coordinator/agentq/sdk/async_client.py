@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 from agentq.sdk.agent_options import AgentOptions, SessionOptions
 from agentq.sdk.async_handles import AsyncRun, AsyncSession
 from agentq.sdk.blocking_client import BlockingClient
-from agentq.sdk.functions.definition import TaskDefinition
+from agentq.sdk.functions.definition import FunctionDefinition
 from agentq.sdk.wait.stream import Stream, stream_async
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AsyncClient:
         self._pid = 0
 
     @overload
-    async def submit(self, func: TaskDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
+    async def submit(self, func: FunctionDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
     @overload
     async def submit(
         self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
@@ -54,7 +54,7 @@ class AsyncClient:
         return AsyncRun(self, await self.call(self.sync.submit, func, *args, **kwargs))
 
     @overload
-    async def submit_many(self, func: TaskDefinition[..., R], calls: Iterable[Any]) -> list[AsyncRun[R]]: ...
+    async def submit_many(self, func: FunctionDefinition[..., R], calls: Iterable[Any]) -> list[AsyncRun[R]]: ...
     @overload
     async def submit_many(
         self, func: Callable[..., Coroutine[Any, Any, R]], calls: Iterable[Any]

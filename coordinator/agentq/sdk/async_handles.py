@@ -89,13 +89,13 @@ class AsyncRun(Generic[R_co]):
             if not future.done():
                 future.set_result(answer)
 
-        def told(answer: run_record.RunRecord | AgentqError) -> None:
+        def set_answer(answer: run_record.RunRecord | AgentqError) -> None:
             # A closed loop has no waiting task.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, answer)
 
         endings = await self._endings()
-        endings.tell(self.id, told)
+        endings.on_end(self.id, set_answer)
         limit_ms = to_timeout_ms(timeout)
         try:
             async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
@@ -103,7 +103,7 @@ class AsyncRun(Generic[R_co]):
         except TimeoutError:
             raise wait_timeout_error(self.id) from None
         finally:
-            endings.leave(self.id, told)
+            endings.leave(self.id, set_answer)
         if isinstance(answer, AgentqError):
             raise answer
         return answer
@@ -117,9 +117,9 @@ class AsyncRun(Generic[R_co]):
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""
         return stream_async(lambda: self.sync.logs(follow=follow, after=after))
 
-    def doings(self, *, follow: bool = False) -> AsyncGenerator[AnyAgentEvent]:
+    def agent_events(self, *, follow: bool = False) -> AsyncGenerator[AnyAgentEvent]:
         """What its agent said and did, in order; with `follow`, until it has ended."""
-        return stream_async(lambda: self.sync.doings(follow=follow))
+        return stream_async(lambda: self.sync.agent_events(follow=follow))
 
     def events(self, *, follow: bool = True, after: str | None = None) -> AsyncGenerator[Event]:
         """What has happened to it, and with `follow` what does until it has ended."""

@@ -21,7 +21,7 @@ from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.sdk.errors import PartlyRefused
 from agentq.sdk.functions.codec import Function, PackedArguments
-from agentq.sdk.functions.definition import TaskDefinition, define_task
+from agentq.sdk.functions.definition import FunctionDefinition, define_task
 from agentq.sdk.redis_backend import RedisBackend
 from agentq.sdk.run_handle import Run, parse_result
 
@@ -49,12 +49,12 @@ class BlockingClient:
         self._open = open_it
         self._lock = threading.Lock()
         self._link: _Connection | None = None
-        self._tasks: dict[Any, TaskDefinition[..., Any]] = {}
+        self._tasks: dict[Any, FunctionDefinition[..., Any]] = {}
 
     # ---- submitting
 
     @overload
-    def submit(self, func: TaskDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    def submit(self, func: FunctionDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
     @overload
     def submit(self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
     @overload
@@ -63,7 +63,7 @@ class BlockingClient:
     def submit(self, func: str, /, *args: Any, **kwargs: Any) -> Run[Any]: ...
     def submit(self, func: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Submit one call of a task, of a function, or of `"module:function"` that only the workers have."""
-        task = func if isinstance(func, TaskDefinition) else self._task(func)
+        task = func if isinstance(func, FunctionDefinition) else self._task(func)
         packed = task.function.packed(args, kwargs)
         if packed.text is not None and not packed.after:
             receipt = task.calls(self.backend).submit(packed.text, durable=task.durable)
@@ -72,7 +72,7 @@ class BlockingClient:
         return Run(self, receipt.id, task.function)
 
     @overload
-    def submit_many(self, func: TaskDefinition[..., R], calls: Iterable[Any]) -> list[Run[R]]: ...
+    def submit_many(self, func: FunctionDefinition[..., R], calls: Iterable[Any]) -> list[Run[R]]: ...
     @overload
     def submit_many(self, func: Callable[..., Coroutine[Any, Any, R]], calls: Iterable[Any]) -> list[Run[R]]: ...
     @overload
@@ -84,7 +84,7 @@ class BlockingClient:
 
         A submit that the server refuses does not stop the others: `PartlyRefused` tells of it in the end.
         """
-        task: TaskDefinition[..., Any] = func if isinstance(func, TaskDefinition) else self._task(func)
+        task: FunctionDefinition[..., Any] = func if isinstance(func, FunctionDefinition) else self._task(func)
         function, rows = task.function, _list_calls(calls)
         texts = function.texts(rows) if rows else []
         if texts is None:
@@ -114,14 +114,14 @@ class BlockingClient:
     ) -> Run[Any]:
         """Submit a child of a run. The same call of the same parent is the same child, however often it is asked for;
         `seen` counts the calls that are meant to be several."""
-        task = func if isinstance(func, TaskDefinition) else self._task(func)
+        task = func if isinstance(func, FunctionDefinition) else self._task(func)
         spec = _build_spec(task.spec, task.function.packed(args, dict(kwargs)), parent=parent)
         call = f"{spec.lane} {spec.to_wire().decode()}"
         seen[call] += 1
         run_id = make_tick_run_id(partition_of(parent), id_created_ms(parent), f"{parent} {seen[call]} {call}")
         return Run(self, self.backend.submit(spec, run_id=run_id, durable=task.durable).id, task.function)
 
-    def _task(self, func: Any) -> TaskDefinition[..., Any]:
+    def _task(self, func: Any) -> FunctionDefinition[..., Any]:
         found = self._tasks.get(func) if callable(func) or isinstance(func, str) else define_task(func)
         if found is None:
             found = self._tasks[func] = define_task(func)
@@ -150,7 +150,7 @@ class BlockingClient:
 
         check_schedule_arguments(args, kwargs)
         rule, overlap = build_schedule_rule(timing)
-        task = func if isinstance(func, TaskDefinition) else self._task(func)
+        task = func if isinstance(func, FunctionDefinition) else self._task(func)
         spec = _build_spec(task.spec, task.function.packed(tuple(args), dict(kwargs or {})))
         return self.schedules.put(name, spec, rule, overlap)
 

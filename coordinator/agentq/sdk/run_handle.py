@@ -89,7 +89,7 @@ class Run(Generic[R_co]):
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""
         return self._client.backend.logs(self.id, after, follow=follow)
 
-    def doings(self, *, follow: bool = False) -> Stream[AnyAgentEvent]:
+    def agent_events(self, *, follow: bool = False) -> Stream[AnyAgentEvent]:
         """What its agent said and did, in order; with `follow`, until it has ended."""
         from agentq.coordinator.runs.agent_event_reader import read_agent_events
 
@@ -170,9 +170,9 @@ def wait_timeout_error(run_id: str) -> StillGoing:
     return StillGoing(f"The run {run_id} has not ended in time. It goes on; `agentq why {run_id}` says where it is.")
 
 
-def _close_with(entries: Stream[RunLogEntry], doings: Iterator[AnyAgentEvent]) -> Generator[AnyAgentEvent]:
+def _close_with(entries: Stream[RunLogEntry], agent_events: Iterator[AnyAgentEvent]) -> Generator[AnyAgentEvent]:
     try:
-        yield from doings
+        yield from agent_events
     finally:
         entries.close()
 

@@ -11,12 +11,12 @@ from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.sdk.client import Client, default_client
 from agentq.sdk.functions.codec import Function
-from agentq.sdk.functions.definition import TaskDefinition, define_task
+from agentq.sdk.functions.definition import FunctionDefinition, define_task
 from agentq.sdk.functions.references import REFERENCE_MARK
 from agentq.sdk.options import Options, build_function_spec
 from agentq.testing.memory_queue import MemoryClient
 
-FunctionLike = TaskDefinition[..., Any] | Callable[..., Any] | str
+FunctionLike = FunctionDefinition[..., Any] | Callable[..., Any] | str
 
 
 def submitted(

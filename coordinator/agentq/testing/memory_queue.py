@@ -71,7 +71,7 @@ class _NoWaiters(RunWaiters):
         run = self._records.get(run_id)
         return run if run.finished_at_ms is not None else None
 
-    def tell(self, run_id: str, told: EndCallback) -> None:
+    def on_end(self, run_id: str, told: EndCallback) -> None:
         try:
             run = self._records.get(run_id)
             ended = run.finished_at_ms is not None

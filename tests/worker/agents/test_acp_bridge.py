@@ -22,7 +22,7 @@ def test_a_turn_is_told_in_our_words(stage: Scene) -> None:
     turn = stage.turn("THINK hm\nPLAN sow\nTOOL edit src/a.py\nTOOL read b.py\nSAY all done")
 
     assert turn.code == 0
-    assert [doing["type"] for doing in turn.doings] == [
+    assert [doing["type"] for doing in turn.agent_events] == [
         *("began", "thought", "plan", "tool", "tool_end", "file", "tool", "tool_end", "text", "result")
     ]
     assert turn.of("plan")[0]["items"] == [["sow", "doing"], ["then rest", "todo"]]

@@ -168,7 +168,7 @@ def test_a_title_that_is_refused_is_nothing() -> None:
         "opencode", [], [logged("AI_RetryError: Failed after 3 attempts. Last error: No", "true")] * REFUSALS_MAX
     )
 
-    assert reading.doings == []
+    assert reading.agent_events == []
     assert not reading.facts.refused
 
 

@@ -33,7 +33,7 @@ def test_a_conflict_goes_back_to_the_agent_in_its_conversation_and_its_worktree(
     run = yard.submit_agent(
         "AT 1 WRITE a.txt mine",
         f"AT 1 {moving(yard, 'a__txt', 'theirs')}",
-        "AT 2 TELL prompts",
+        "AT 2 REPORT prompts",
         hint="AT 2 RUN cat a.txt\nAT 2 WRITE a.txt both",
     )
 

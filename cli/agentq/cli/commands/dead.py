@@ -49,7 +49,7 @@ dead = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, epilog="Example: agen
 
 @dead.callback()
 def _dead() -> None:
-    """List, show, retry and delete runs that failed for good."""
+    """List, show, retry and purge runs that failed for good."""
 
 
 @dead.command("ls")

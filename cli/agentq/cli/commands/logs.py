@@ -133,7 +133,9 @@ class _LogLineFormatter:
         self._teller = AgentEventFormatter() if agent else None
         story, teller = AgentEventReader(), self._teller
         self.lines = LineAssembler(
-            None if teller is None else lambda entry: [line for told in story.read(entry) for line in teller.tell(told)]
+            None
+            if teller is None
+            else lambda entry: [line for told in story.read(entry) for line in teller.lines(told)]
         )
 
     def rest(self) -> list[LogLine]:
@@ -169,7 +171,7 @@ def print_agent_events(entries: Iterable[RunLogEntry], *, json: bool = False) ->
             if json:
                 print_json(log_position_json(entry) | {"doing": told.doing.model_dump(mode="json")})
             else:
-                _print_event_lines(teller.tell(told))
+                _print_event_lines(teller.lines(told))
     if not json:
         _print_event_lines(teller.rest())
 

@@ -65,12 +65,12 @@ def run(
 
     `agentq run -- COMMAND` submits a command instead and follows it, as `agentq submit --follow -- COMMAND` does.
 
-    Without an address set it brings a server, too. Ctrl-C lets what runs finish and begins nothing more; a second one
-    does not wait. `agentq resume` goes on, also after a crash of anything. With --workers 0, the workers that serve the
-    server do it. The exit code is 0 if every task completed, 1 if not, 130 if it was interrupted.
+    If no address is set, it also starts a server. Ctrl-C lets running tasks finish and starts no others; a second one
+    stops them at once. `agentq resume` continues the plan, also after a crash. With --workers 0, workers that already
+    run execute the tasks. The exit code is 0 if every task completed, 1 if not, 130 if it was interrupted.
 
-    After a plan has failed, running its file again, edited or not, does only what did not complete, what changed, and
-    what needs either.
+    After a plan has failed, running its file again, edited or not, repeats only the tasks that did not complete, the
+    tasks that changed, and the tasks that need them. A plan that completed runs again in full.
 
     \b
     Example: agentq run plan.yaml --workers 2

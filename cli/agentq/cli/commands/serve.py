@@ -18,7 +18,7 @@ from agentq.coordinator.model.field_types import describe_error
 Opt = typer.Option
 FLAGS_BY_FIELD = {"cors_origins": "--cors-origin", "hosts": "--name"}
 """Which option sets a setting, where the two are not named alike."""
-PLAIN_HTTP_HELP = "Listen to others without TLS, on a private network or behind a proxy."
+PLAIN_HTTP_HELP = "Accept connections from other machines without TLS, on a private network or behind a proxy."
 
 
 def serve(
@@ -45,10 +45,10 @@ def serve(
     cors_origin: Annotated[
         list[str] | None, Opt(metavar="ORIGIN", help="Origin allowed to call it from a browser; none.")
     ] = None,
-    name: Annotated[list[str] | None, Opt(metavar="HOST", help="Host name it answers to, such as a proxy's.")] = None,
+    name: Annotated[list[str] | None, Opt(metavar="HOST", help="Host name to accept, such as a proxy's.")] = None,
     log_level: Annotated[str | None, Opt(metavar="debug|info|warning|error", help="Level of its log; info.")] = None,
 ) -> None:
-    """Serve the HTTP API, until Ctrl-C: for clients, dashboards and runners that do not reach the server themselves.
+    """Serve the HTTP API, until Ctrl-C: for clients, dashboards and runners that cannot connect to Redis.
 
     Every client needs a token. The token of this machine is made at the first start, and the commands and the SDK of
     its user send it by themselves (`agentq token show`); `agentq token new` makes tokens for others. Settings not

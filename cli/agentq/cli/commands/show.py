@@ -68,7 +68,7 @@ def _recent_agent_events(backend: Backend, run: RunRecord) -> list[str]:
     try:
         for entry in backend.logs(run.id, STREAM_START, follow=False):
             for each in story.read(entry):
-                told.extend(teller.tell(each))
+                told.extend(teller.lines(each))
     except NotFound:
         return []  # it was forgotten meanwhile
     return [*told, *teller.rest()]

@@ -61,7 +61,9 @@ def submit(
     parent: Annotated[str | None, Opt(metavar="RUN", help="Make the new run a child of this run.")] = None,
     child: Annotated[bool, Opt("--child", help="Make it a child of the run that executes this.")] = False,
     children: Annotated[str | None, Opt(metavar="cancel|leave", help="Its own children, if it fails.")] = None,
-    on_failed: Annotated[str | None, Opt(metavar="skip|run|fail", help="If one of --after does not complete.")] = None,
+    on_failed: Annotated[
+        str | None, Opt(metavar="skip|run|fail", help="What to do if a run of --after does not complete.")
+    ] = None,
     retries: Annotated[int | None, Opt(metavar="N", help="Retries after a failure; 0 if not given.")] = None,
     backoff: Annotated[str | None, Opt(metavar="KIND", help="exponential, fixed, or waits such as 10s,1m,5m.")] = None,
     retry_delay: Annotated[str | None, Opt(metavar="DURATION", help="First wait; 1s if not given.")] = None,
@@ -83,7 +85,7 @@ def submit(
     stdin: Annotated[str | None, Opt(metavar="FILE", help="File for its standard input; - for stdin.")] = None,
     dedupe_key: Annotated[str | None, Opt(metavar="KEY", help="At most one live run has this key.")] = None,
     if_live: IfLive = None,
-    dedupe_ttl: Annotated[str | None, Opt(metavar="DURATION", help="Shortest time that the key is taken.")] = None,
+    dedupe_ttl: Annotated[str | None, Opt(metavar="DURATION", help="Keep the key for at least this long.")] = None,
     debounce_max: Annotated[str | None, Opt(metavar="DURATION", help="Longest delay by debounce.")] = None,
     keep: Annotated[str | None, Opt(metavar="DURATION", help="How long the record is kept; 7d if not given.")] = None,
     from_jsonl: Annotated[str | None, Opt(metavar="FILE", help="Submit the spec on each line; - for stdin.")] = None,

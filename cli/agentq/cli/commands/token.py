@@ -67,7 +67,7 @@ def new(
         print_json(token_json(made) | {"token": text})
     else:
         print(text)
-        print_note(f"this is {made.id}, which can {_describe_rights(made)}; it is not shown again.")
+        print_note(f"token {made.id} can {_describe_rights(made)}; it is not shown again.")
 
 
 @token.command("show")

@@ -105,8 +105,8 @@ def run_worker(
     """Run a worker here, or, with a command, manage running workers.
 
     SIGTERM or Ctrl-C: it claims nothing more, lets its runs finish for a while, hands the rest back, and ends. A second
-    one does not wait. SIGHUP: it reads its settings again. What is not given here may stand in the table [worker] of
-    a settings file.
+    one ends it at once. SIGHUP: it reads its settings again. You can set other options in the table [worker] of the
+    settings file.
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
     del given["ctx"]

@@ -41,7 +41,7 @@ class PlanProgress:
     def __init__(self, backend: Backend, watch: PlanWatch, head: PlanHeader) -> None:
         self.backend, self.watch, self.head = backend, watch, head
 
-    def tell(self, changes: Iterable[TaskChange]) -> None:
+    def show(self, changes: Iterable[TaskChange]) -> None:
         """Show what has happened."""
 
     def say(self, sentence: str) -> None:
@@ -63,7 +63,7 @@ class LineProgress(PlanProgress):
             flush=True,
         )
 
-    def tell(self, changes: Iterable[TaskChange]) -> None:
+    def show(self, changes: Iterable[TaskChange]) -> None:
         for change in changes:
             if change.event not in HIDDEN_EVENTS:
                 at = format_iso(change.at_ms or wall_ms())[11:19]
@@ -122,9 +122,9 @@ class LiveProgress(PlanProgress):
             console=Console(highlight=False, markup=False, emoji=False), auto_refresh=False, transient=True
         )
         self._live.start()
-        self.tell(())
+        self.show(())
 
-    def tell(self, changes: Iterable[TaskChange]) -> None:
+    def show(self, changes: Iterable[TaskChange]) -> None:
         changes = list(changes)
         for change in changes:
             if change.event == "progressed":

@@ -67,7 +67,7 @@ class PlanRunner:
                 self._plans.remove_limit(self._plan)
             if not self._trouble:
                 crew.tidy()
-        return summary.tell(json=json)
+        return summary.print(json=json)
 
     def _complete(self) -> None:
         """Submit missing tasks of an interrupted submit; another process may do that, or add a task, meanwhile."""
@@ -93,7 +93,7 @@ class PlanRunner:
             if self._is_over(crew, workers, shown):
                 return
             try:
-                shown.tell(watch.again() if self._away else watch.look(POLL_MS))
+                shown.show(watch.again() if self._away else watch.look(POLL_MS))
                 self._away = False
             except (Unreachable, TryLater) as error:
                 self._outage(error, shown)

@@ -45,7 +45,7 @@ class PlanSummary:
             return INTERRUPTED if self._interrupted and not self._trouble else 1
         return 0 if record.counts.keys() <= {State.COMPLETED} else 1
 
-    def tell(self, *, json: bool) -> int:
+    def print(self, *, json: bool) -> int:
         """Print it; the exit code."""
         if json:
             print_json(self._record())

@@ -181,7 +181,7 @@ class _LastLine:
     def take(self, entry: RunLogEntry) -> None:
         from rich.text import Text
 
-        told = [line for told in self._story.read(entry) for line in self._teller.tell(told)]
+        told = [line for told in self._story.read(entry) for line in self._teller.lines(told)]
         lines = [Text.from_ansi(line).plain for line in told]
         if entry.stream in self._as_it_is:
             lines += entry.text.splitlines()

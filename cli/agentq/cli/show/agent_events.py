@@ -56,7 +56,7 @@ def terminal_width(margin: int = 0) -> int | None:
 
 
 class AgentEventFormatter:
-    """Tells the doings of one run, in order."""
+    """Prints the agent events of one run, in order."""
 
     def __init__(self, width: Callable[[], int | None] = terminal_width) -> None:
         self._width = width
@@ -73,7 +73,7 @@ class AgentEventFormatter:
         self._spent: SpendingEvent | None = None
         self._spent_told: SpendingEvent | None = None
 
-    def tell(self, told: LoggedAgentEvent) -> Iterator[str]:
+    def lines(self, told: LoggedAgentEvent) -> Iterator[str]:
         """The lines of one doing."""
         if told.entry.attempt != self._attempt:
             yield from self.rest()
@@ -208,11 +208,11 @@ class AgentEventFormatter:
         left, row = self._width(), ""
         for text, like in parts:
             whole = clean(text)
-            fitting = whole if left is None else _cut_line(whole, left)
-            row += _apply_style(fitting, like)
+            cut = whole if left is None else _cut_line(whole, left)
+            row += _apply_style(cut, like)
             if left is not None:
-                left -= _display_width(fitting)
-            if fitting != whole:
+                left -= _display_width(cut)
+            if cut != whole:
                 break
         return row
 

@@ -82,7 +82,7 @@ def _print_turn(backend: Backend, run: RunRecord, number: int, *, follow: bool, 
     teller = AgentEventFormatter()
     for told in _read_agent_events(backend, run, follow):
         if everything or isinstance(told.doing, CONVERSATION_EVENTS):
-            for line in teller.tell(told):
+            for line in teller.lines(told):
                 print(line, flush=True)
     for line in teller.rest():
         print(line, flush=True)

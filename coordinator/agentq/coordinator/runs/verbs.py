@@ -109,7 +109,7 @@ class RunVerbs(AttemptVerbs):
 
         for words in self.store.call_many("run/submit", calls()):
             oldest = under_way[0]
-            if oldest.told(words):
+            if oldest.add_reply(words):
                 under_way.popleft()
                 for receipt, spec in zip(oldest.receipts(), oldest.specs, strict=True):
                     if receipt.created and len(spec.after) > bounds.DEPENDENCIES_PER_CALL:
@@ -268,7 +268,7 @@ class _SubmitBatch:
         self._waiting = list(partitions.values())
         self._words = [""] * len(specs)
 
-    def told(self, words: list[str]) -> bool:
+    def add_reply(self, words: list[str]) -> bool:
         """Take the reply of the next call; true when it was the last."""
         for place, word in zip(self._waiting.pop(0), words, strict=True):
             self._words[place] = word

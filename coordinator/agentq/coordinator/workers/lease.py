@@ -68,7 +68,7 @@ class WorkerLease:
         self.store = store
         self.identity = identity
         self.settings = settings
-        self._seats = [
+        self._partition_leases = [
             _PartitionLease("", [store.nonce() for _ in range(EXCHANGES_IN_FLIGHT)], store.nonce())
             for _ in store.partitions()
         ]
@@ -93,10 +93,10 @@ class WorkerLease:
         return held
 
     def _register(self, partition: int) -> list[tuple[str, str]]:
-        seat, worker = self._seats[partition], self.identity.id
+        partition_lease, worker = self._partition_leases[partition], self.identity.id
         arguments = (
-            seat.epoch,
-            seat.operation,
+            partition_lease.epoch,
+            partition_lease.operation,
             self.settings.lease_ms,
             self.store.dice(),
             self.identity.model_dump_json(),
@@ -107,15 +107,15 @@ class WorkerLease:
                 break
         if isinstance(reply, str):
             raise refusal_error(reply, f"worker {worker}") or TryLater()
-        _, seat.epoch, _, revision, *held = reply
-        seat.operation, seat.revision = self.store.nonce(), ""
+        _, partition_lease.epoch, _, revision, *held = reply
+        partition_lease.operation, partition_lease.revision = self.store.nonce(), ""
         self._refresh(partition, revision)
         return list(zip(held[::2], held[1::2], strict=True))
 
     def go_on(self, epochs: Sequence[str]) -> None:
         """Use the registration that another process made, with its present epoch in each partition."""
-        for seat, epoch in zip(self._seats, epochs, strict=True):
-            seat.epoch = epoch
+        for partition_lease, epoch in zip(self._partition_leases, epochs, strict=True):
+            partition_lease.epoch = epoch
 
     def heartbeat(self, held: Sequence[Claim] = (), applied: Iterable[WorkerOrder] = ()) -> HeartbeatReply:
         """Renew the lease and report the held runs; the server deletes the `applied` orders."""
@@ -132,12 +132,12 @@ class WorkerLease:
         )
 
     def _beat(self, partition: int, held: Sequence[Claim], applied: Sequence[str]) -> HeartbeatReply:
-        seat, base = self._seats[partition], self.store.keyspace.base(partition)
+        partition_lease, base = self._partition_leases[partition], self.store.keyspace.base(partition)
         mine = {(claim.id, claim.fence): claim for claim in held if self.store.base_of(claim.id) == base}
         rows = [word for hold in mine for word in hold]
         times = (self.settings.lease_ms, self.settings.forget_ms, self.store.dice())
         reply = self.store.call(
-            "worker/heartbeat", partition, self.identity.id, seat.epoch, *times, ",".join(applied), *rows
+            "worker/heartbeat", partition, self.identity.id, partition_lease.epoch, *times, ",".join(applied), *rows
         )
         if isinstance(reply, str):
             raise refusal_error(reply, f"worker {self.identity.id}") or Evicted()
@@ -154,7 +154,7 @@ class WorkerLease:
     def claim(self, count: int, calls: int = 0) -> list[Claim]:
         """Take up to `count` runs that need a slot each, and up to `calls` function runs, from all partitions."""
         claims: list[Claim] = []
-        partitions = len(self._seats)
+        partitions = len(self._partition_leases)
         self._turn += 1
         try:
             for step in range(partitions):
@@ -169,7 +169,7 @@ class WorkerLease:
 
     def _claim(self, partition: int, count: int, calls: int, claims: list[Claim]) -> tuple[int, int]:
         """Claim in one partition; returns how many are still wanted."""
-        seat = self._seats[partition]
+        partition_lease = self._partition_leases[partition]
         while True:
             lanes = self.lanes(partition)
             more = self._granted(partition, self.store.call(*self._claim_arguments(partition, count, calls)))
@@ -177,7 +177,7 @@ class WorkerLease:
             functions = sum(is_function_lane(claim.lane) for claim in more)
             count, calls = count - len(more) + functions, calls - functions
             # A lane that was opened since the last call is tried at once.
-            if (count <= 0 and calls <= 0) or seat.lanes == lanes:
+            if (count <= 0 and calls <= 0) or partition_lease.lanes == lanes:
                 return count, calls
 
     def claiming(self, count: int) -> tuple[CommandArgument, ...]:
@@ -229,13 +229,13 @@ class WorkerLease:
         refusals: list[AgentqError | None],
         way: int,
     ) -> list[Claim]:
-        seat, wanted = self._seats[partition], min(max(calls, 0), bounds.CLAIM_PER_CALL)
+        partition_lease, wanted = self._partition_leases[partition], min(max(calls, 0), bounds.CLAIM_PER_CALL)
         lanes = "\n".join(filter(is_function_lane, self.lanes(partition))) if wanted else ""
         words: list[CommandArgument] = [
             self.identity.id,
-            seat.epoch,
+            partition_lease.epoch,
             way,
-            seat.exchanges[way],
+            partition_lease.exchanges[way],
             wanted,
             self.store.dice(),
             lanes,
@@ -249,7 +249,7 @@ class WorkerLease:
         del rest[: 2 * answers]
         if not wanted or word != "ok":
             return []
-        seat.exchanges[way] = self.store.nonce()
+        partition_lease.exchanges[way] = self.store.nonce()
         return self._taken(partition, revision, rest)
 
     def adopt(
@@ -260,13 +260,18 @@ class WorkerLease:
         A read over several lanes can deliver more than requested: entries beyond `count`, or `calls` of function
         runs, are given back.
         """
-        seat = self._seats[partition]
+        partition_lease = self._partition_leases[partition]
         words: list[CommandArgument] = [
             bounds.CLAIM_PER_CALL if most is None else max(most, 0) for most in (count, calls)
         ]
         words += [word for entry in entries for word in entry]
         reply = self.store.call(
-            "worker/claim_delivered", partition, self.identity.id, seat.epoch, self._nonce(seat), *words
+            "worker/claim_delivered",
+            partition,
+            self.identity.id,
+            partition_lease.epoch,
+            self._nonce(partition_lease),
+            *words,
         )
         return self._granted(partition, reply)
 
@@ -274,7 +279,7 @@ class WorkerLease:
         if isinstance(reply, str):
             raise refusal_error(reply, f"worker {self.identity.id}") or Evicted()
         # The next call gets a new name; until here the old one gets these runs again.
-        self._seats[partition].nonce = ""
+        self._partition_leases[partition].nonce = ""
         return self._taken(partition, reply[1], reply[2:])
 
     def _taken(self, partition: int, revision: str, flat: list[str]) -> list[Claim]:
@@ -283,7 +288,7 @@ class WorkerLease:
 
     def pending(self, partition: int) -> list[tuple[str, str]]:
         """The entries delivered to this worker, as (lane, entry), which it adopts after any fault of a read."""
-        lanes = self.lanes(partition) + self._seats[partition].former
+        lanes = self.lanes(partition) + self._partition_leases[partition].former
         try:
             return self._delivered(partition, lanes)
         except NoGroup:
@@ -343,16 +348,16 @@ class WorkerLease:
         return self.store.call_after(reader, words, block_ms, *claim)
 
     def _claim_arguments(self, partition: int, count: int, calls: int, *, fresh: str = "") -> tuple[Any, ...]:
-        seat = self._seats[partition]
+        partition_lease = self._partition_leases[partition]
         wanted = (min(max(count, 0), bounds.CLAIM_PER_CALL), min(max(calls, 0), bounds.CLAIM_PER_CALL))
-        words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, fresh)
+        words = (self.identity.id, partition_lease.epoch, self._nonce(partition_lease), *wanted, fresh)
         return "worker/claim", partition, *words, *self.lanes(partition)
 
-    def _nonce(self, seat: _PartitionLease) -> str:
+    def _nonce(self, partition_lease: _PartitionLease) -> str:
         """The name of the next claim, made when it is needed, so that claimed runs start without waiting for it."""
-        if not seat.nonce:
-            seat.nonce = self.store.nonce()
-        return seat.nonce
+        if not partition_lease.nonce:
+            partition_lease.nonce = self.store.nonce()
+        return partition_lease.nonce
 
     def streams(self, count: int, calls: int, partitions: Iterable[int]) -> WatchedStreams:
         """The streams to block on."""
@@ -366,35 +371,35 @@ class WorkerLease:
 
     def lanes(self, partition: int) -> list[str]:
         """The lanes that this worker may serve, the most urgent first."""
-        seat = self._seats[partition]
-        if not seat.revision:
+        partition_lease = self._partition_leases[partition]
+        if not partition_lease.revision:
             self._refresh(partition, "?")
-        return seat.lanes
+        return partition_lease.lanes
 
     def _refresh(self, partition: int, revision: str) -> None:
-        seat = self._seats[partition]
-        if seat.revision == revision:
+        partition_lease = self._partition_leases[partition]
+        if partition_lease.revision == revision:
             return
-        seat.revision, running, *lanes = self.store.call("queue/list_lanes", partition)
+        partition_lease.revision, running, *lanes = self.store.call("queue/list_lanes", partition)
         served = select_served_lanes(self.identity, lanes[:running])
-        once = {*seat.lanes, *seat.former}.difference(served)
-        seat.former = [lane for lane in lanes if lane in once]
-        seat.lanes = served
+        once = {*partition_lease.lanes, *partition_lease.former}.difference(served)
+        partition_lease.former = [lane for lane in lanes if lane in once]
+        partition_lease.lanes = served
 
     def forget_lanes(self) -> None:
         """Compute the served lanes again, after the worker's labels changed."""
-        for seat in self._seats:
-            seat.revision = ""
+        for partition_lease in self._partition_leases:
+            partition_lease.revision = ""
 
     def drain(self) -> None:
         """Claim no more runs; the held ones continue."""
-        for partition, seat in enumerate(self._seats):
-            order_drain(self.store, partition, self.identity.id, "asked by the worker itself", seat.epoch)
+        for partition, partition_lease in enumerate(self._partition_leases):
+            order_drain(self.store, partition, self.identity.id, "asked by the worker itself", partition_lease.epoch)
 
     def deregister(self) -> None:
         """Deregister. The runs still held, whose processes have ended, are released."""
-        for partition, seat in enumerate(self._seats):
-            _retire_worker(self.store, "worker/deregister", partition, self.identity.id, seat.epoch)
+        for partition, partition_lease in enumerate(self._partition_leases):
+            _retire_worker(self.store, "worker/deregister", partition, self.identity.id, partition_lease.epoch)
         self._renewed_ms = None
 
 

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TaskDefinition(Generic[P, R]):
+class FunctionDefinition(Generic[P, R]):
     """A function with the options that its runs have."""
 
     __qualname__: str
@@ -58,7 +58,7 @@ class TaskDefinition(Generic[P, R]):
         return found[1]
 
 
-class NamedFunction(TaskDefinition[..., Any]):
+class NamedFunction(FunctionDefinition[..., Any]):
     """A function of which only the path is known: its arguments are checked where it runs."""
 
     def __init__(self, path: str) -> None:
@@ -69,8 +69,8 @@ class NamedFunction(TaskDefinition[..., Any]):
         vars(self)["function"] = find_loaded_function(path) or Function.unseen(path)
 
 
-def define_task(func: Callable[..., Any] | str) -> TaskDefinition[..., Any]:
+def define_task(func: Callable[..., Any] | str) -> FunctionDefinition[..., Any]:
     """The task that a function is, or that a path names."""
-    if isinstance(func, TaskDefinition):
+    if isinstance(func, FunctionDefinition):
         return func
-    return NamedFunction(func) if isinstance(func, str) else TaskDefinition(func, {})
+    return NamedFunction(func) if isinstance(func, str) else FunctionDefinition(func, {})

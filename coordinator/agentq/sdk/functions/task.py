@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpac
 
 from agentq.coordinator.errors import Invalid
 from agentq.sdk.client import default_client
-from agentq.sdk.functions.definition import TaskDefinition
+from agentq.sdk.functions.definition import FunctionDefinition
 from agentq.sdk.options import Options, build_function_spec
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Task(TaskDefinition[P, R]):
+class Task(FunctionDefinition[P, R]):
     """A function that can be submitted, by itself or with `options`."""
 
     def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:

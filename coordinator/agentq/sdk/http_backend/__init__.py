@@ -283,18 +283,18 @@ def _parse_log_entry(told: dict[str, Any]) -> RunLogEntry:
 
 
 def _iterate_log_entries(listening: ResumableStream) -> Generator[RunLogEntry]:
-    for told in listening.told(patient=False):
+    for told in listening.items(patient=False):
         if told.name not in (OPENING_EVENT, END_EVENT):
             yield _parse_log_entry(told.facts)
 
 
 def _iterate_events(listening: ResumableStream) -> Generator[PositionedEvent]:
-    for told in listening.told(patient=False):
+    for told in listening.items(patient=False):
         if told.name not in (OPENING_EVENT, GAP_EVENT, END_EVENT):
             yield PositionedEvent.from_public_json({**told.facts, "place": told.place})
 
 
 def _iterate_run_events(listening: ResumableStream) -> Generator[Event]:
-    for told in listening.told(patient=False):
+    for told in listening.items(patient=False):
         if told.name not in (OPENING_EVENT, GAP_EVENT, END_EVENT):
             yield Event.from_public_json(told.facts)

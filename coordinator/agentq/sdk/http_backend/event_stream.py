@@ -45,7 +45,7 @@ class ResumableStream:
         self._open: OpenStream | None = None
         self._lock = threading.Lock()
 
-    def told(self, *, patient: bool = True) -> Generator[StreamItem]:
+    def items(self, *, patient: bool = True) -> Generator[StreamItem]:
         """What is told, until it is interrupted or the stream has come to its end. With `patient`, whatever keeps the
         server away is waited out; without, only once the stream has been open."""
         while not self._stopped.is_set():

@@ -54,7 +54,7 @@ class HttpPlanWatcher:
     def _listen(self) -> None:
         """Until it is closed; what keeps the server away is waited out."""
         try:
-            for told in self._stream.told():
+            for told in self._stream.items():
                 if told.name == GAP_EVENT or self._items.qsize() > EVENTS_HELD_MAX:
                     self._items.put(None)
                 elif told.name not in (OPENING_EVENT, END_EVENT):

@@ -110,7 +110,7 @@ class _EndedRunReader(threading.Thread):
 
     def run(self) -> None:
         try:
-            for told in self._listening.told(patient=False):
+            for told in self._listening.items(patient=False):
                 if told.name == OPENING_EVENT:
                     self._ready.set()
                 else:

@@ -139,7 +139,7 @@ def _iterate_ended(runs: Iterable[Run[Any]], timeout: WaitTimeout) -> Iterator[t
     left = {run.id: run for run in _check_runs(runs, Run)}
     told: SimpleQueue[run_record.RunRecord | AgentqError] = SimpleQueue()
     for run in left.values():
-        run._client.endings.tell(run.id, told.put)
+        run._client.endings.on_end(run.id, told.put)
     try:
         while left:
             try:

@@ -36,7 +36,7 @@ class RunWaiters:
     def __init__(self, runs: RunWatcher) -> None:
         self._runs = runs
         self._lock = threading.Lock()
-        self._told: dict[str, list[EndCallback]] = {}
+        self._callbacks: dict[str, list[EndCallback]] = {}
         self._bells: dict[str, _RunNotifier] = {}
         self._rung: SimpleQueue[str | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -52,7 +52,7 @@ class RunWaiters:
         if ended is not None:
             return ended
         told: SimpleQueue[RunRecord | AgentqError] = SimpleQueue()
-        self.tell(run_id, told.put)
+        self.on_end(run_id, told.put)
         try:
             answer = told.get(timeout=None if timeout_ms is None else timeout_ms / 1000)
         except Empty:
@@ -75,10 +75,10 @@ class RunWaiters:
             state = "unknown, its server out of reach"
         raise WaitTimedOut(f"The run {run_id} has not ended in time; it is {state}.")
 
-    def tell(self, run_id: str, told: EndCallback) -> None:
+    def on_end(self, run_id: str, told: EndCallback) -> None:
         """Tell when the run has ended, or at once if it has."""
         with self._lock:
-            self._told.setdefault(run_id, []).append(told)
+            self._callbacks.setdefault(run_id, []).append(told)
             if self._thread is None:
                 # A thread of ours that goes on while the interpreter ends would be torn apart, and say so.
                 atexit.register(self._close_here, os.getpid())
@@ -89,7 +89,7 @@ class RunWaiters:
     def leave(self, run_id: str, told: EndCallback) -> None:
         """Do not tell any more."""
         with self._lock:
-            waiting = self._told.get(run_id, [])
+            waiting = self._callbacks.get(run_id, [])
             if told in waiting:
                 waiting.remove(told)
         self._rung.put(run_id)
@@ -129,9 +129,9 @@ class RunWaiters:
                     again_ms = monotonic_ms() + round(random.uniform(OUTAGE_DELAY_MS_MAX / 10, OUTAGE_DELAY_MS_MAX))
                 late.update(rung)
             except AgentqError as fault:
-                self._tell_them(rung, fault)
+                self._report_fault(rung, fault)
             except Exception as fault:  # noqa: BLE001 - passed to its waits; the others continue
-                self._tell_them(rung, AgentqError(f"The runs cannot be looked at: {fault!r}"))
+                self._report_fault(rung, AgentqError(f"The runs cannot be looked at: {fault!r}"))
 
     def _taken(self, pause_s: float | None) -> list[str] | None:
         """Wait for flagged runs; None once closed."""
@@ -148,7 +148,7 @@ class RunWaiters:
         fresh, likely = [], []
         for run_id in rung:
             with self._lock:
-                wanted = bool(self._told.get(run_id))
+                wanted = bool(self._callbacks.get(run_id))
                 if not wanted:
                     self._forget(run_id)
             if not wanted:
@@ -162,7 +162,7 @@ class RunWaiters:
             except (Unreachable, TryLater):
                 raise
             except AgentqError as fault:
-                self._tell_all(run_id, fault)
+                self._report(run_id, fault)
                 continue
             self._bells[run_id] = bell
             fresh.append(run_id)
@@ -170,21 +170,21 @@ class RunWaiters:
             found = self._runs.looked_at(runs, likely=are_likely) if runs else {}
             for run_id, ended in found.items():
                 if ended is not None:
-                    self._tell_all(run_id, ended)
+                    self._report(run_id, ended)
 
-    def _tell_them(self, run_ids: Sequence[str], fault: AgentqError) -> None:
+    def _report_fault(self, run_ids: Sequence[str], fault: AgentqError) -> None:
         for run_id in run_ids:
-            self._tell_all(run_id, fault)
+            self._report(run_id, fault)
 
-    def _tell_all(self, run_id: str, ended: RunRecord | AgentqError) -> None:
+    def _report(self, run_id: str, ended: RunRecord | AgentqError) -> None:
         with self._lock:
-            waiting = self._told.get(run_id, [])
+            waiting = self._callbacks.get(run_id, [])
             self._forget(run_id)
         for told in waiting:
             told(ended)
 
     def _forget(self, run_id: str) -> None:
-        self._told.pop(run_id, None)
+        self._callbacks.pop(run_id, None)
         bell = self._bells.pop(run_id, None)
         if bell is not None:
             self._runs.leave(run_id, bell)

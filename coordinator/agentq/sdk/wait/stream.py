@@ -72,7 +72,7 @@ class _StreamReader(threading.Thread):
             self._read()
         except Exception as error:  # noqa: BLE001 - it is raised where the items are awaited
             fault = error
-        self._tell((None, fault, True))
+        self._deliver((None, fault, True))
 
     def _read(self) -> None:
         stream = self._open()
@@ -85,11 +85,11 @@ class _StreamReader(threading.Thread):
                 except StopIteration:
                     return
                 self.room.acquire()
-                self._tell((item, None, False))
+                self._deliver((item, None, False))
         finally:
             stream.close()
 
-    def _tell(self, item: Any) -> None:
+    def _deliver(self, item: Any) -> None:
         # A closed loop has no reading task.
         with suppress(RuntimeError):
             self._give(item)

@@ -40,7 +40,7 @@ STEP_WORDS = {
     "NOISE": "print so many kilobytes that are no event",
     "RAW": "print this line as it stands",
     "ERR": "print this line on stderr",
-    "TELL": "say what it sees: `TELL args`, `TELL cwd`, `TELL prompts`, `TELL env NAME`, `TELL open`",
+    "REPORT": "say what it sees: `REPORT args`, `REPORT cwd`, `REPORT prompts`, `REPORT env NAME`, `REPORT open`",
     "ANSWER": "answer this JSON, where a schema was asked for",
     "MODEL": "say which model was asked for",
 }

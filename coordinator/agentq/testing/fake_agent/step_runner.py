@@ -102,7 +102,7 @@ class StepRunner:
     def _answer(self, text: str) -> None:
         self.protocol.answer(json.loads(text))
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         what, _, name = what.partition(" ")
         seen: dict[str, Callable[[], object]] = {
             "args": lambda: sys.argv[1:],

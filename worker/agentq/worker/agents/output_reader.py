@@ -124,6 +124,6 @@ class AgentOutputReader:
             self._left_out += 1
             return []
         self._allowed -= len(text)
-        note = [LogChunk("note", f"{self._left_out} doings left out here\n")] if self._left_out else []
+        note = [LogChunk("note", f"{self._left_out} agent events left out here\n")] if self._left_out else []
         self._left_out = 0
         return [*note, LogChunk("event", text)]

@@ -204,7 +204,7 @@ class LogUpload:
                 buffers = self._buffers.values()
                 if sum(buffer.in_memory for buffer in buffers) <= MEMORY_CHARACTERS:
                     return
-                longest = max(buffers, key=lambda tale: tale.in_memory)
+                longest = max(buffers, key=lambda buffer: buffer.in_memory)
                 part, chunks = longest.take_part()
             piece = self._spill.put(pack_chunks(chunks))
             with self._changed:

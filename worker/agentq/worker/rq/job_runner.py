@@ -49,19 +49,19 @@ class FencedOutcomeWorker(BaseWorker):
         self.execution = execution
 
     def handle_job_success(self, *args: Any, **kwargs: Any) -> None:
-        self._tell(
+        self._write_outcome(
             kwargs.get("job") or args[0], lambda: super(FencedOutcomeWorker, self).handle_job_success(*args, **kwargs)
         )
 
     def handle_job_retry(self, *args: Any, **kwargs: Any) -> None:
-        self._tell(
+        self._write_outcome(
             kwargs.get("job") or args[0], lambda: super(FencedOutcomeWorker, self).handle_job_retry(*args, **kwargs)
         )
 
     def handle_job_failure(self, *args: Any, **kwargs: Any) -> None:
         self.error = str(kwargs.get("exc_string", ""))
         if isinstance(self.connection, FencedRedis):
-            self._tell(
+            self._write_outcome(
                 kwargs.get("job") or args[0],
                 lambda: super(FencedOutcomeWorker, self).handle_job_failure(*args, **kwargs),
             )
@@ -73,7 +73,7 @@ class FencedOutcomeWorker(BaseWorker):
         assert isinstance(self.connection, FencedRedis)
         return self.connection.fence
 
-    def _tell(self, job: Job, act: Callable[[], None]) -> None:
+    def _write_outcome(self, job: Job, act: Callable[[], None]) -> None:
         """Let RQ write the outcome; its next transaction closes the job. Retried while the server cannot be reached,
         since the job is done; the outcome is written once, whichever try arrives.
         """

@@ -99,10 +99,10 @@ class RqQueue(rq.Queue):
     ) -> tuple[Job, rq.Queue] | None:
         """The next job, as an attempt with a lease; only a worker of agentq can claim it."""
         mine = list(queues)
-        seats = [queue.slot for queue in mine if isinstance(queue, RqQueue) and queue.slot is not None]
-        if not seats:
+        slots = [queue.slot for queue in mine if isinstance(queue, RqQueue) and queue.slot is not None]
+        if not slots:
             return super().dequeue_any(mine, timeout, connection, job_class, serializer, death_penalty_class)
-        found: tuple[Job, rq.Queue] | None = seats[0].next(mine, timeout)
+        found: tuple[Job, rq.Queue] | None = slots[0].next(mine, timeout)
         if found is None and timeout is not None:
             raise DequeueTimeout(timeout, [queue.key for queue in mine])
         return found

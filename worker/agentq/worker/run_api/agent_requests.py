@@ -151,16 +151,16 @@ class RequestHandler:
 
     def logs(self, request: ReadLogRequest) -> dict[str, Any]:
         """Read a child's log, a part at a time."""
-        self._refuse_foreign(request.run)
+        self._check_is_child(request.run)
         entries, more = self.offspring.written(request.run, request.after, LOG_CHARACTERS)
         return {"entries": [entry.model_dump(mode="json") for entry in entries], "more": more}
 
     def cancel(self, request: CancelChildRequest) -> dict[str, Any]:
         """Cancel a child."""
-        self._refuse_foreign(request.run)
+        self._check_is_child(request.run)
         return {"state": self.offspring.cancel(request.run, request.reason).value}
 
-    def _refuse_foreign(self, run_id: str) -> None:
+    def _check_is_child(self, run_id: str) -> None:
         if run_id == self.claim.id or self.offspring.get(run_id).id == self.claim.id:
             raise NotAllowed("A run can do that with its children only, not with itself.")
 
