@@ -62,7 +62,7 @@ def submit(
     child: Annotated[bool, Opt("--child", help="Make it a child of the run that executes this.")] = False,
     children: Annotated[str | None, Opt(metavar="cancel|leave", help="Its own children, if it fails.")] = None,
     on_failed: Annotated[
-        str | None, Opt(metavar="skip|run|fail", help="What to do if a run of --after does not complete.")
+        str | None, Opt(metavar="skip|run|fail", help="If a run of --after does not complete.")
     ] = None,
     retries: Annotated[int | None, Opt(metavar="N", help="Retries after a failure; 0 if not given.")] = None,
     backoff: Annotated[str | None, Opt(metavar="KIND", help="exponential, fixed, or waits such as 10s,1m,5m.")] = None,
