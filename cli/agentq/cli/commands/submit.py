@@ -61,9 +61,7 @@ def submit(
     parent: Annotated[str | None, Opt(metavar="RUN", help="Make the new run a child of this run.")] = None,
     child: Annotated[bool, Opt("--child", help="Make it a child of the run that executes this.")] = False,
     children: Annotated[str | None, Opt(metavar="cancel|leave", help="Its own children, if it fails.")] = None,
-    on_failed: Annotated[
-        str | None, Opt(metavar="skip|run|fail", help="If a run of --after does not complete.")
-    ] = None,
+    on_failed: Annotated[str | None, Opt(metavar="skip|run|fail", help="If a run of --after fails.")] = None,
     retries: Annotated[int | None, Opt(metavar="N", help="Retries after a failure; 0 if not given.")] = None,
     backoff: Annotated[str | None, Opt(metavar="KIND", help="exponential, fixed, or waits such as 10s,1m,5m.")] = None,
     retry_delay: Annotated[str | None, Opt(metavar="DURATION", help="First wait; 1s if not given.")] = None,
