@@ -401,7 +401,7 @@ def test_the_wheel_works_without_the_sources(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "zipfile", "-e", str(wheel), str(tmp_path / "site")], check=True)
     program = (
         "import agentq.coordinator.storage.scripts as s, agentq.cli.main; print(s.__file__, len(s.SCRIPTS))\n"
-        "from agentq.worker.agents.profiles.registry import ProfileRegistry; ProfileRegistry.found({}).get('claude')"
+        "from agentq.worker.agents.profiles.registry import ProfileRegistry; ProfileRegistry.load({}).get('claude')"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(

@@ -88,7 +88,7 @@ def test_every_example_runs(environment: dict[str, str], tmp_path: Path) -> None
                 capture_output=True,
                 text=True,
             )
-            assert done.returncode == 0, block + done.stderr
+            assert done.returncode == 0, block + done.stdout + done.stderr
 
 
 @pytest.mark.full("takes 5 s")

@@ -139,7 +139,7 @@ def test_a_token_that_is_revoked_hears_no_more(valkey: Server, make_serving: Mak
         *_, last = listener.events()
         over.set()
         busy.join()
-        assert (last["event"], "not known" in last["data"]["detail"]) == ("denied", True)
+        assert (last["event"], "is unknown" in last["data"]["detail"]) == ("denied", True)
         assert client.get("/events").status_code == 401
 
 

@@ -147,7 +147,7 @@ def test_no_webhook_leads_where_only_the_server_can_reach(serving: Serving) -> N
 
         assert {answer.status_code for answer in answers.values()} == {403}
         assert all("not a public address" in answers[url].json()["detail"] for url in list(answers)[:-1])
-        assert "over https" in answers["http://example.com/"].json()["detail"]
+        assert "needs an https address" in answers["http://example.com/"].json()["detail"]
         assert (wrong.status_code, "pw" in wrong.text) == (422, False)
         assert client.get("/webhooks").json() == {"webhooks": []}
         assert client.delete("/webhooks/nobody").status_code == 404
