@@ -38,8 +38,8 @@ class Answer(NamedTuple):
 
 
 BACKENDS = ("redis", "http")
-HTTP_SHARE = 4
-"""The default lane runs one in so many of the cases of the HTTP backend, by a hash of their names."""
+HTTP_SHARE = 8
+"""The default lane runs one in so many of the cases over HTTP, by a hash of their names."""
 TOKEN = "a-token-of-this-machine"
 
 Cli = Callable[..., Answer]
