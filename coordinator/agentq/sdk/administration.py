@@ -5,31 +5,25 @@ Records are dicts as in the HTTP API and as `agentq … --json` prints them, wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, quote_input
-from agentq.coordinator.model.durations import format_iso
-from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.public_json.queues import limit_json, queue_json
-from agentq.coordinator.public_json.schedules import schedule_json
+from agentq.coordinator.public_json.schedules import schedule_json, upcoming_json
 from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate
-from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.schedules.verbs import OverlapPolicy, make_schedule_rule
 from agentq.coordinator.security.tokens import parse_rate
 from agentq.sdk.options import Duration, to_duration_ms, to_time_ms
 
 if TYPE_CHECKING:
     from agentq.coordinator.schedules.cron import ScheduleRule
-    from agentq.sdk.backend import Backend
     from agentq.sdk.backend.queues import LimitVerbs, QueueVerbs
     from agentq.sdk.backend.schedules import ScheduleVerbs
 
-TICKS_TOLD = 5
 JsonRecord = dict[str, Any]
 WhenFull = Literal["queue", "cancel_newest", "cancel_running", "keep_latest"]
 
@@ -92,7 +86,7 @@ class ClientSchedules:
     def get(self, name: str) -> JsonRecord:
         """A schedule, with its next ticks."""
         found = self._schedules.get(name)
-        return schedule_json(found) | {"next": [format_iso(tick) for tick in found.coming(TICKS_TOLD, wall_ms())]}
+        return schedule_json(found) | {"next": upcoming_json(found, wall_ms())}
 
     def pause(self, name: str, why: str = "") -> JsonRecord:
         """No tick comes until it is resumed; the runs that it made go on."""
@@ -160,14 +154,3 @@ class ClientQueues:
     def purge(self, queue: str) -> int:
         """Cancel the runs that wait; returns how many."""
         return self._queues.purge(queue)
-
-
-def dead_runs(backend: Backend, queue: str | None) -> Iterator[str]:
-    """The ids of the runs that failed for good, newest first."""
-    which, cursor = RunFilter((State.FAILED,), queue), None
-    while True:
-        page = backend.page(which, limit=LIST_PER_CALL, cursor=cursor)
-        yield from (run.id for run in page.runs)
-        cursor = page.cursor
-        if cursor is None:
-            return

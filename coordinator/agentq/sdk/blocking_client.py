@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 
 from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.ids import check_run_id, id_created_ms, make_tick_run_id, partition_of
+from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.sdk.errors import PartlyRefused
@@ -177,9 +178,11 @@ class BlockingClient:
 
     def dead(self, queue: str | None = None) -> Iterator[Run[Any]]:
         """The runs that failed for good, newest first; `requeue()` has one begin again."""
-        from agentq.sdk.administration import dead_runs
+        from agentq.coordinator.runs.queries import RunFilter
+        from agentq.sdk.backend.runs import list_run_ids
 
-        return (Run(self, run_id, None) for run_id in dead_runs(self.backend, queue))
+        which = RunFilter((State.FAILED,), queue)
+        return (Run(self, run_id, None) for run_id in list_run_ids(self.backend, which))
 
     # ---- finding
 

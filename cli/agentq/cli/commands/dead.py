@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -29,9 +29,7 @@ from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.public_json.runs import run_json
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
-
-if TYPE_CHECKING:
-    from agentq.sdk.backend import Backend
+from agentq.sdk.backend.runs import list_run_ids
 
 Opt = typer.Option
 SomeRuns = Annotated[
@@ -128,7 +126,7 @@ def retry(
     """
     which = _check_selection(run, _build_filter(queue, plan, class_, since, older), every)
     backend = connect_backend(ctx)
-    ids = find_runs(backend, run) if run else _list_ids(backend, which)
+    ids = find_runs(backend, run) if run else list_run_ids(backend, which)
     told = apply_to_runs(ids, backend.requeue, json=json)
     print_note(f"{told.done} {'run begins' if told.done == 1 else 'runs begin'} again.")
     raise typer.Exit(told.code)
@@ -163,11 +161,11 @@ def purge(
     which = replace(which, ended_until_ms=latest_ms)
     ids: Iterable[str] = find_runs(backend, run or ())
     if not run:
-        number = sum(1 for _ in _list_ids(backend, which))
+        number = sum(1 for _ in list_run_ids(backend, which))
         if number and not dry_run:
             runs = "1 failed run" if number == 1 else f"{number} failed runs"
             confirm(f"{runs} would be forgotten, with {'its' if number == 1 else 'their'} logs", yes=yes)
-        ids = _list_ids(backend, which)
+        ids = list_run_ids(backend, which)
     if dry_run:
         number = len(run) if run else number
         print_json({"would_be_forgotten": number}) if json else print(f"{number} would be forgotten")
@@ -210,17 +208,6 @@ def _check_selection(run: list[str] | None, which: RunFilter, every: bool) -> Ru
     if not run and not described and not every:
         raise Invalid("Name the runs, say by options such as --queue or --since which, or give --all.")
     return which
-
-
-def _list_ids(backend: Backend, which: RunFilter) -> Iterator[str]:
-    """The ids of the runs that a filter takes, newest first, page by page."""
-    cursor: str | None = None
-    while True:
-        page = backend.page(which, limit=LIST_PER_CALL, cursor=cursor)
-        yield from (entry.id for entry in page.runs)
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _run_row(run: RunRecord) -> list[str]:

@@ -19,7 +19,7 @@ from agentq.cli.submission_check import check_specs, note_unset_limits
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.durations import format_duration, format_iso, parse_time_ms
-from agentq.coordinator.public_json.schedules import schedule_history_json, schedule_json
+from agentq.coordinator.public_json.schedules import schedule_history_json, schedule_json, upcoming_json
 from agentq.coordinator.schedules.cron import ScheduleRule, load_timezone, parse_cron
 from agentq.coordinator.schedules.verbs import OverlapPolicy, ScheduleHistoryEntry, ScheduleRecord
 
@@ -39,7 +39,6 @@ EXCLUDED_OPTIONS = {
 }
 """Options of a submit that say when, or what to do then."""
 EXAMPLE = "`agentq schedule add nightly --cron '30 2 * * *' -- make test`"
-TICKS_SHOWN = 5
 HISTORY_SHOWN = 20
 
 schedule = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Run commands and agents on a schedule.")
@@ -142,10 +141,10 @@ def show(ctx: typer.Context, name: Names, json: Json = False) -> None:
     """
     schedules = connect_backend(ctx).schedules
     for found in [schedules.get(each) for each in name]:
-        coming, history = found.coming(TICKS_SHOWN, wall_ms()), schedules.history(found.name, HISTORY_SHOWN)
+        coming, history = upcoming_json(found, wall_ms()), schedules.history(found.name, HISTORY_SHOWN)
         if json:
             told = [schedule_history_json(each) for each in history]
-            print_json({**schedule_json(found), "next": [format_iso(tick) for tick in coming], "history": told})
+            print_json({**schedule_json(found), "next": coming, "history": told})
         else:
             _print_schedule(found, coming, history)
 
@@ -296,7 +295,7 @@ def _next_tick(found: ScheduleRecord, now_ms: int) -> str:
     return f"{_format_moment(coming[0], now_ms)}" if coming else ""
 
 
-def _print_schedule(found: ScheduleRecord, coming: list[int], history: list[ScheduleHistoryEntry]) -> None:
+def _print_schedule(found: ScheduleRecord, coming: list[str], history: list[ScheduleHistoryEntry]) -> None:
     why = f": {clean(found.why)}" if found.why else ""
     print(f"{bold(found.name)}  {paint(found.state.value, like=COLOURS.get(found.state.value, ''))}{why}")
     print_pairs(_schedule_pairs(found, coming), indent=2)
@@ -309,7 +308,7 @@ def _print_schedule(found: ScheduleRecord, coming: list[int], history: list[Sche
 COLOURS = {"active": "ok", "paused": "warn", "faulty": "fail"}
 
 
-def _schedule_pairs(found: ScheduleRecord, coming: list[int]) -> Iterator[tuple[str, str]]:
+def _schedule_pairs(found: ScheduleRecord, coming: list[str]) -> Iterator[tuple[str, str]]:
     rule = found.rule
     yield "when", _describe_rule(found)
     if rule is not None:
@@ -323,7 +322,7 @@ def _schedule_pairs(found: ScheduleRecord, coming: list[int]) -> Iterator[tuple[
         yield "queue", f"{found.spec.queue}, priority {found.spec.priority}"
     yield "live", ", ".join(found.live)
     yield "last", "" if found.last_at_ms is None else format_iso(found.last_at_ms)
-    yield "next", ", ".join(format_iso(tick) for tick in coming)
+    yield "next", ", ".join(coming)
 
 
 def _history_line(each: ScheduleHistoryEntry) -> str:

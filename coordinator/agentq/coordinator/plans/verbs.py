@@ -145,14 +145,15 @@ class Plans(PlanQueries):
     ) -> PlanRecord:
         """Let tasks that failed begin again, or also the cancelled, or one; and with them what was skipped for them."""
         operation, mode = operation or self.store.nonce(), str(which)
-        self._restore_limit(self.get(plan))
+        record = self.get(plan)
+        self._restore_limit(record)
         if task is not None:
             run = self.runs(plan, [task]).get(task)
             if run is None:
                 raise NotFound(f"The plan {plan} has no task {task}.")
             self.queue.requeue(run, operation=operation)
             mode = "skipped"
-        elif which == "failed" and self.get(plan).stopped:
+        elif which == "failed" and record.stopped:
             # What the stop has cancelled is what is missing.
             mode = "all"
         words = (plan, mode, operation)

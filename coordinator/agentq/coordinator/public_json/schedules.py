@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agentq.coordinator.schedules.verbs import ScheduleHistoryEntry, ScheduleRecord
 
 
+UPCOMING_TICKS = 5
 TIMES = ("next_at", "last_at", "created_at", "paused_at", "ended_at")
 RULE_TIMES = {"start_at": "start_ms", "at": "at_ms", "until": "until_ms"}
 
@@ -44,6 +45,11 @@ def schedule_json(found: ScheduleRecord) -> dict[str, Any]:
         "live": found.live,
         "spec": spec and {"kind": spec.kind, **spec.model_dump(mode="json", exclude_defaults=True)},
     }
+
+
+def upcoming_json(found: ScheduleRecord, now_ms: int) -> list[str]:
+    """The next ticks of a schedule."""
+    return [format_iso(tick) for tick in found.coming(UPCOMING_TICKS, now_ms)]
 
 
 def read_schedule(told: dict[str, Any]) -> ScheduleRecord:

@@ -16,7 +16,7 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.events.stream import PartitionEvents
 from agentq.coordinator.model.field_types import Label, Name, check_name
 from agentq.coordinator.model.ids import id_created_ms
-from agentq.coordinator.model.lifecycle import QUEUED_STATES, TERMINAL_STATES, State
+from agentq.coordinator.model.lifecycle import LIVE_STATES, QUEUED_STATES, State
 from agentq.coordinator.queues.stats import QueuePause, QueueStats, QueueStatsPage
 from agentq.coordinator.runs.queries import RunQueries
 from agentq.coordinator.storage.connection import CommandArgument
@@ -28,7 +28,6 @@ RATE_WINDOW_MS = 60_000
 RATE_EVENTS_MAX = 2000
 LOOK_AGAIN_MS = 1000
 """How long a wait for an empty queue goes on without an event before it looks again."""
-LIVE_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 PURGE_REASON = "its queue was purged"
 
 _queue_adapter: TypeAdapter[str] = TypeAdapter(Name)

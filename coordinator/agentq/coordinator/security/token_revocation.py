@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentq.coordinator.errors import NotFound, WrongState
-from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.model.lifecycle import LIVE_STATES
 from agentq.coordinator.runs.queries import RunFilter, RunQueries
 from agentq.coordinator.runs.verbs import RunVerbs
 from agentq.coordinator.schedules.verbs import Schedules
@@ -22,8 +22,6 @@ from agentq.coordinator.security.tokens import TokenRecord, Tokens
 from agentq.coordinator.sessions.verbs import Sessions
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.coordinator.webhooks.verbs import Webhooks
-
-LIVE_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from agentq.coordinator.bounds import LIST_PER_CALL
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.runs.end_waiter import WakeFlag
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.coordinator.runs.verbs import SubmitReceipt
+
+if TYPE_CHECKING:
+    from agentq.coordinator.runs.queries import RunFilter, RunListPage
 
 
 class Explanation(NamedTuple):
@@ -17,6 +21,23 @@ class Explanation(NamedTuple):
 
     state: State
     because: list[str]
+
+
+class RunPages(Protocol):
+    """Lists runs, a page at a time: a backend."""
+
+    def page(self, which: RunFilter, *, limit: int = 100, cursor: str | None = None) -> RunListPage: ...
+
+
+def list_run_ids(backend: RunPages, which: RunFilter) -> Iterator[str]:
+    """The ids of the runs that a filter takes, newest first, page by page."""
+    cursor: str | None = None
+    while True:
+        page = backend.page(which, limit=LIST_PER_CALL, cursor=cursor)
+        yield from (entry.id for entry in page.runs)
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 class CallSubmitter(Protocol):

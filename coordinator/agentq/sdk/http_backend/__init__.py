@@ -15,7 +15,7 @@ from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.coordinator.events.recent import RecentEvents
 from agentq.coordinator.events.stream import STREAM_START, Event
 from agentq.coordinator.explain.submission import SubmissionCheck, UnmetDemands, select_checked
-from agentq.coordinator.model.ids import is_run_id, new_nonce
+from agentq.coordinator.model.ids import is_run_id
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.public_json.runs import read_run_entry, read_signal
@@ -27,20 +27,20 @@ from agentq.coordinator.runs.wait import SignalMessage, signal_arguments
 from agentq.sdk.backend.runs import Explanation
 from agentq.sdk.http_backend.errors import problem_error
 from agentq.sdk.http_backend.event_stream import END_EVENT, GAP_EVENT, OPENING_EVENT, ResumableStream
-from agentq.sdk.http_backend.http_client import HttpClient
-from agentq.sdk.http_backend.queues import HttpLimits, HttpQueues
+from agentq.sdk.http_backend.http_client import HttpClient, new_request_key
 from agentq.sdk.http_backend.run_watcher import RUNS_PER_REQUEST, HttpRunWatcher
-from agentq.sdk.http_backend.schedules import HttpSchedules
-from agentq.sdk.http_backend.sessions import HttpSessions
-from agentq.sdk.http_backend.tokens import HttpTokens
-from agentq.sdk.http_backend.webhooks import HttpWebhooks
-from agentq.sdk.http_backend.workers import HttpWorkers
 from agentq.sdk.wait.event_streams import PositionedEvent
 from agentq.sdk.wait.run_ends import RunWaiters
 from agentq.sdk.wait.stream import Stream
 
 if TYPE_CHECKING:
     from agentq.sdk.http_backend.plans import HttpPlans
+    from agentq.sdk.http_backend.queues import HttpLimits, HttpQueues
+    from agentq.sdk.http_backend.schedules import HttpSchedules
+    from agentq.sdk.http_backend.sessions import HttpSessions
+    from agentq.sdk.http_backend.tokens import HttpTokens
+    from agentq.sdk.http_backend.webhooks import HttpWebhooks
+    from agentq.sdk.http_backend.workers import HttpWorkers
 
 MESSAGE_BYTES_MAX = 4 << 20
 """Of many runs, so many bytes go in one request, and one run at the least."""
@@ -54,19 +54,54 @@ class HttpBackend:
         self._wire = HttpClient(url, token, home)
         self._runs = HttpRunWatcher(self._wire)
         self.endings = RunWaiters(self._runs)
-        self.sessions = HttpSessions(self._wire)
-        self.queues = HttpQueues(self._wire)
-        self.limits = HttpLimits(self._wire)
-        self.schedules = HttpSchedules(self._wire)
-        self.tokens = HttpTokens(self._wire)
-        self.webhooks = HttpWebhooks(self._wire)
-        self.workers = HttpWorkers(self._wire)
 
     @cached_property
     def plans(self) -> HttpPlans:
         from agentq.sdk.http_backend.plans import HttpPlans
 
         return HttpPlans(self._wire)
+
+    @cached_property
+    def sessions(self) -> HttpSessions:
+        from agentq.sdk.http_backend.sessions import HttpSessions
+
+        return HttpSessions(self._wire)
+
+    @cached_property
+    def queues(self) -> HttpQueues:
+        from agentq.sdk.http_backend.queues import HttpQueues
+
+        return HttpQueues(self._wire)
+
+    @cached_property
+    def limits(self) -> HttpLimits:
+        from agentq.sdk.http_backend.queues import HttpLimits
+
+        return HttpLimits(self._wire)
+
+    @cached_property
+    def schedules(self) -> HttpSchedules:
+        from agentq.sdk.http_backend.schedules import HttpSchedules
+
+        return HttpSchedules(self._wire)
+
+    @cached_property
+    def tokens(self) -> HttpTokens:
+        from agentq.sdk.http_backend.tokens import HttpTokens
+
+        return HttpTokens(self._wire)
+
+    @cached_property
+    def webhooks(self) -> HttpWebhooks:
+        from agentq.sdk.http_backend.webhooks import HttpWebhooks
+
+        return HttpWebhooks(self._wire)
+
+    @cached_property
+    def workers(self) -> HttpWorkers:
+        from agentq.sdk.http_backend.workers import HttpWorkers
+
+        return HttpWorkers(self._wire)
 
     # ---- submitting
 
@@ -82,7 +117,7 @@ class HttpBackend:
     def submit_text(self, text: str, *, run_id: str | None = None, durable: bool = False) -> SubmitReceipt:
         """Submit one run, given as JSON."""
         query = {"durable": "true" if durable else None, "id": run_id}
-        key = _idempotency_key() if run_id is None else None
+        key = new_request_key() if run_id is None else None
         with tracing.submit_span() as (trace, tell):
             told = self._wire.post("/runs", text.encode(), key=key, query=query, trace=trace)
             tell(told["id"], 1)
@@ -94,7 +129,7 @@ class HttpBackend:
         for message in _split_messages(texts):
             body = f'{{"runs":[{",".join(message)}]}}'.encode()
             with tracing.submit_span() as (trace, tell):
-                told = self._wire.post("/runs", body, key=_idempotency_key(), trace=trace)
+                told = self._wire.post("/runs", body, key=new_request_key(), trace=trace)
                 tell("", len(told["runs"]))
             receipts += map(_parse_receipt, told["runs"])
         return receipts
@@ -190,7 +225,7 @@ class HttpBackend:
         return None
 
     def _verb(self, run_id: str, verb: str, body: object = None) -> State:
-        return State(self._wire.post(f"/runs/{run_id}/{verb}", body, key=_idempotency_key())["state"])
+        return State(self._wire.post(f"/runs/{run_id}/{verb}", body, key=new_request_key())["state"])
 
     # ---- what it tells
 
@@ -252,11 +287,6 @@ class _HttpSubmitter:
 
 def _spec_json(spec: RunSpec) -> str:
     return spec.model_dump_json(exclude_unset=True, by_alias=True)
-
-
-def _idempotency_key() -> str:
-    """What the server knows a request by when it is sent again."""
-    return f"{new_nonce()}{new_nonce()}"
 
 
 def _split_messages(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -25,6 +25,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, Unreachable
+from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.security import local_token
 from agentq.coordinator.storage import embedded
 from agentq.coordinator.storage.url import is_loopback
@@ -48,6 +49,11 @@ PLAIN_HTTP_VARIABLE = "AGENTQ_PLAIN_HTTP"
 """The variable that lets a token go to another host without encryption, as --plain-http does for a worker."""
 
 QueryParameters = Mapping[str, object]
+
+
+def new_request_key() -> str:
+    """What the server knows a request by when it is sent again."""
+    return f"{new_nonce()}{new_nonce()}"
 
 
 class HttpClient:

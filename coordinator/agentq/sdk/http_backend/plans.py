@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentq.coordinator.bounds import LIST_PER_CALL
-from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.model.lifecycle import State
 from agentq.coordinator.plans.queries import PlanRecord, TaskRecord, check_plan_name
 from agentq.coordinator.plans.source import PlanHeader, TaskSubmission, task_fields
 from agentq.coordinator.plans.verbs import RetrySelection
 from agentq.coordinator.public_json.plans import read_plan, read_task
-from agentq.sdk.http_backend.http_client import HttpClient
+from agentq.sdk.http_backend.http_client import HttpClient, new_request_key
 from agentq.sdk.http_backend.plan_watcher import HttpPlanWatcher
 
 
@@ -66,7 +65,7 @@ class HttpPlans:
         return read_plan(self._wire.post(_path(plan, "/cancel"), {"why": why}))
 
     def retry(self, plan: str, which: RetrySelection = "failed", *, task: str | None = None) -> PlanRecord:
-        return read_plan(self._wire.post(_path(plan, "/retry"), {"which": which, "task": task}, key=new_nonce()))
+        return read_plan(self._wire.post(_path(plan, "/retry"), {"which": which, "task": task}, key=new_request_key()))
 
     def remove_limit(self, plan: str) -> None:
         self._wire.say("DELETE", _path(plan, "/limit"))

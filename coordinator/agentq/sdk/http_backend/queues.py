@@ -11,11 +11,10 @@ from time import sleep
 from agentq.coordinator.bounds import DUE_AT_MS_MAX, ERROR_CHARACTERS
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.model.lifecycle import QUEUED_STATES, State
+from agentq.coordinator.model.lifecycle import LIVE_STATES, QUEUED_STATES, State
 from agentq.coordinator.public_json.queues import read_limit, read_queue
 from agentq.coordinator.queues.limits import LimitFullPolicy, LimitRate, LimitRecord, check_limit, check_limit_name
 from agentq.coordinator.queues.queues import (
-    LIVE_STATES,
     LOOK_AGAIN_MS,
     check_fair_weight,
     check_move,

@@ -76,9 +76,8 @@ class HttpRunWatcher:
             found |= {run_id: RunRecord.from_hash(run_id, fields) for run_id, fields in told["runs"].items()}
             found |= dict.fromkeys(told["live"])
             found |= {run_id: problem_error(problem) for run_id, problem in told["refused"].items()}
-            missing = NotFound
             found |= {
-                run_id: missing(f"There is no run {run_id}; it may have been deleted after its retention.")
+                run_id: NotFound(f"There is no run {run_id}; it may have been deleted after its retention.")
                 for run_id in told["missing"]
             }
             left = told["left"] + later

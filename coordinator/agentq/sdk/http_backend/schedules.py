@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agentq.coordinator.bounds import ERROR_CHARACTERS
-from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.public_json.schedules import read_schedule, read_schedule_history
 from agentq.coordinator.runs.verbs import SubmitReceipt
@@ -14,7 +13,7 @@ from agentq.coordinator.schedules.verbs import (
     ScheduleRecord,
     check_schedule_name,
 )
-from agentq.sdk.http_backend.http_client import HttpClient
+from agentq.sdk.http_backend.http_client import HttpClient, new_request_key
 
 
 class HttpSchedules:
@@ -34,7 +33,7 @@ class HttpSchedules:
     ) -> ScheduleRecord:
         run = spec.model_dump(mode="json", exclude_unset=True, by_alias=True) | {"kind": spec.kind}
         body = {**rule.model_dump(exclude_none=True), "run": run, "overlap": overlap}
-        return read_schedule(self._wire.put(_path(name), body, key=new_nonce(), only_new=not replace))
+        return read_schedule(self._wire.put(_path(name), body, key=new_request_key(), only_new=not replace))
 
     def get(self, name: str) -> ScheduleRecord:
         return read_schedule(self._wire.get(_path(name)))
@@ -49,7 +48,7 @@ class HttpSchedules:
         return read_schedule(self._wire.post(f"{_path(name)}/resume"))
 
     def run(self, name: str) -> SubmitReceipt:
-        told = self._wire.post(f"{_path(name)}/run", key=f"{new_nonce()}{new_nonce()}")
+        told = self._wire.post(f"{_path(name)}/run", key=new_request_key())
         return SubmitReceipt(told["id"], told["created"])
 
     def remove(self, name: str) -> None:

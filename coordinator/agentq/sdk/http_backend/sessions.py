@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentq.coordinator.model.agent_options import AgentBudgets
-from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.public_json.runs import read_run_entry
 from agentq.coordinator.public_json.sessions import read_session
 from agentq.coordinator.runs.queries import RunListPage
 from agentq.coordinator.sessions.verbs import SessionListPage, SessionRecord, check_session_name
-from agentq.sdk.http_backend.http_client import HttpClient, QueryParameters
+from agentq.sdk.http_backend.http_client import HttpClient, QueryParameters, new_request_key
 
 
 class HttpSessions:
@@ -36,7 +35,7 @@ class HttpSessions:
         told = None if budgets is None else budgets.model_dump(exclude_none=True)
         fields = {"name": name, "agent": agent, "cwd": cwd, "model": model, "budgets": told, "fork": fork}
         given = {field: value for field, value in fields.items() if value is not None}
-        return read_session(self._wire.post("/sessions", given, key=new_nonce()))
+        return read_session(self._wire.post("/sessions", given, key=new_request_key()))
 
     def get(self, name: str) -> SessionRecord:
         return SessionRecord.model_validate(self._wire.get(f"/records/sessions/{check_session_name(name)}"))

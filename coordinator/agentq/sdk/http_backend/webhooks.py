@@ -10,8 +10,7 @@ from time import sleep
 from agentq.coordinator.bounds import DELIVERIES_KEPT, ERROR_CHARACTERS, SECRET_OVERLAP_MS
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.events.event_filter import EventFilter
-from agentq.coordinator.events.stream import STREAM_START
-from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.events.stream import STREAM_START, event_sort_key
 from agentq.coordinator.webhooks.signature import make_secret
 from agentq.coordinator.webhooks.verbs import (
     WebhookDelivery,
@@ -21,7 +20,7 @@ from agentq.coordinator.webhooks.verbs import (
     check_webhook_url,
     make_webhook_name,
 )
-from agentq.sdk.http_backend.http_client import HttpClient
+from agentq.sdk.http_backend.http_client import HttpClient, new_request_key
 
 POLL_MS = 250
 """How often the log of deliveries is looked at for one that is awaited."""
@@ -39,7 +38,7 @@ class HttpWebhooks:
         parts = {part.removesuffix("s"): list(values) for part, values in which if values}
         secret = make_secret()
         body = {"name": name, "url": url, "filter": parts, "secret": secret}
-        made = self._wire.post("/webhooks", body, key=new_nonce())
+        made = self._wire.post("/webhooks", body, key=new_request_key())
         return WebhookRecord.model_validate(made["webhook"]), secret
 
     def all(self) -> list[WebhookRecord]:
@@ -69,26 +68,21 @@ class HttpWebhooks:
         return next((each.id for each in self.deliveries(name, limit=1)), STREAM_START)
 
     def redeliver(self, name: str, message: str) -> None:
-        self._wire.post(f"{_path(name)}/deliveries/{message}/redeliver", key=new_nonce())
+        self._wire.post(f"{_path(name)}/deliveries/{message}/redeliver", key=new_request_key())
 
     def test(self, name: str) -> str:
-        return str(self._wire.post(f"{_path(name)}/test", key=new_nonce())["message"])
+        return str(self._wire.post(f"{_path(name)}/test", key=new_request_key())["message"])
 
     def awaited(self, name: str, message: str, after: str, within_ms: int) -> WebhookDelivery | None:
         """The first attempt at a message after another attempt, as soon as there is one."""
         deadline_ms = monotonic_ms() + within_ms
         while True:
             for found in reversed(self.deliveries(name)):
-                if found.message == message and _entry_place(found.id) > _entry_place(after):
+                if found.message == message and event_sort_key(found.id) > event_sort_key(after):
                     return found
             if monotonic_ms() >= deadline_ms:
                 return None
             sleep(POLL_MS / 1000)
-
-
-def _entry_place(entry: str) -> tuple[int, int]:
-    at_ms, _, number = entry.partition("-")
-    return int(at_ms), int(number)
 
 
 def _path(name: str) -> str:

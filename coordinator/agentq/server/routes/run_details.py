@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, WrongState
+from agentq.coordinator.events.stream import event_sort_key
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES
@@ -123,14 +124,9 @@ class _LogPage:
         is_complete = self._tail is not None or len(entries) < self._limit
         last = entries[-1].id if entries else self._after
         if self._before is not None:
-            entries = [entry for entry in entries if _parse_position(entry.id) < _parse_position(self._before)]
+            entries = [entry for entry in entries if event_sort_key(entry.id) < event_sort_key(self._before)]
         shown = [log_json(entry) for entry in entries if not self._streams or entry.stream in self._streams]
         return {"entries": shown, "next": last, "ended": ended and is_complete}
-
-
-def _parse_position(position: str) -> tuple[int, int]:
-    at_ms, _, number = position.partition("-")
-    return int(at_ms), int(number)
 
 
 @router.get("/result", summary="Get the result of a run")

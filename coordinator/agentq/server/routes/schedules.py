@@ -9,9 +9,8 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.bounds import HISTORY_KEPT
-from agentq.coordinator.model.durations import format_iso
 from agentq.coordinator.model.ids import new_run_id
-from agentq.coordinator.public_json.schedules import schedule_history_json
+from agentq.coordinator.public_json.schedules import schedule_history_json, upcoming_json
 from agentq.coordinator.schedules.verbs import ScheduleRecord, make_schedule_rule
 from agentq.server import submission
 from agentq.server.auth.access_control import Principal, require_scope
@@ -26,7 +25,6 @@ ScheduleNamePath = Annotated[str, Path(description="The name of a schedule.")]
 READ = require_scope("read")
 SUBMIT = require_scope("submit")
 SubmitPrincipal = Annotated[Principal, SUBMIT]
-UPCOMING_TICKS = 5
 RULE_FIELDS = ("cron", "tz", "every_ms", "start_ms", "at_ms", "until_ms", "jitter_ms", "missed", "catch_up_ms")
 
 
@@ -45,8 +43,7 @@ async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
 
     def read() -> dict[str, Any]:
         found = service.schedules.get(name)
-        coming = found.coming(UPCOMING_TICKS, service.store.time_ms())
-        return {**responses.build_schedule_view(found), "next": [format_iso(tick) for tick in coming]}
+        return {**responses.build_schedule_view(found), "next": upcoming_json(found, service.store.time_ms())}
 
     return responses.etag_response(request, await service.call_in_thread(read))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
@@ -17,7 +16,7 @@ from agentq.server import submission
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.auth.runner_scopes import ScopeOrRunner, SessionStartScope
 from agentq.server.http import problems, responses
-from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS, derive_operation
 from agentq.server.http.problems import Denied
 from agentq.server.schema import requests
 from agentq.server.service import ServerService, get_service
@@ -63,14 +62,9 @@ async def create_session(
             return begun
     try:
         asked = requests.CreateSessionRequest.model_validate_json(content)
-        return await _create_from_body(service, asked, _operation(caller, idempotency_key))
+        return await _create_from_body(service, asked, derive_operation(caller.token, idempotency_key))
     except ValidationError as error:
         raise problems.wrap_validation_error(error) from error
-
-
-def _operation(caller: Principal, key: str | None) -> str | None:
-    """What a request is known by when it is sent again: its key, of this caller."""
-    return None if key is None else sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
 
 
 async def _create_from_body(
